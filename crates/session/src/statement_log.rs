@@ -28,13 +28,8 @@ impl SessionConcern for StatementLog {
             }
             StatementMessage::Parse(prepared) => tell(s, w, LogTextSource::Message("Parse: ", prepared)),
             StatementMessage::Bind { prepared, .. } => tell(s, w, LogTextSource::Message("Bind: ", prepared)),
-            StatementMessage::Execute => {
-                if let Some(bound) = s.statements.bound.take() {
-                    tell(s, w, LogTextSource::Message("Execute: ", &bound));
-                    keep(s, w, LogTextSource::Message("Execute: ", &bound));
-                    s.statements.bound = Some(bound);
-                }
-            }
+            StatementMessage::Execute if is_wanted(s, w) => tell_execution(s, w),
+            StatementMessage::Execute => {}
             StatementMessage::Garbled => answered(s, w),
             StatementMessage::BindUnknown(_) | StatementMessage::Call(_) => {}
         }
@@ -50,6 +45,21 @@ impl SessionConcern for StatementLog {
 enum LogTextSource<'a> {
     Query,
     Message(&'static str, &'a PreparedStatement),
+}
+
+/// True if somebody may want the text: it is logged, or an operator has looked lately.
+#[inline]
+fn is_wanted(s: &Session, w: &Context) -> bool {
+    !s.reads.preferences.own.logged(&w.peek_config()).is_none() || w.shared.last_look.is_recent(|| w.now_ms())
+}
+
+#[cold]
+fn tell_execution(s: &mut Session, w: &Context) {
+    if let Some(bound) = s.statements.bound.take() {
+        tell(s, w, LogTextSource::Message("Execute: ", &bound));
+        keep(s, w, LogTextSource::Message("Execute: ", &bound));
+        s.statements.bound = Some(bound);
+    }
 }
 
 /// Keeps the last statement's text, if an operator has looked lately.

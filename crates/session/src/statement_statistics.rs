@@ -14,7 +14,7 @@ use crate::replies::DroppedReplies;
 use crate::session::{Session, SessionServer};
 use crate::statement_statistics::answer_tally::{AnswerTally, CompleteAnswer, TurnEnd};
 use crate::statement_statistics::statement_rows::{RowTicket, StatementRun, StatementSource, rows_of_tag};
-use crate::statements::{PreparedStatement, Statement};
+use crate::statements::{PreparedStatement, Statement, StatementTrait};
 use crate::task::Us;
 use crate::unit::StatementMessage;
 use crate::upstream::{TakenFor, UpstreamState};
@@ -27,7 +27,7 @@ pub fn sent(s: &mut Session, w: &Context, unit: StatementMessage<'_>) {
     let ticket = match unit {
         StatementMessage::Query(statement) => match w.seen.known(&s.account, statement) {
             Some(ticket) => ticket,
-            None => seat(w, &s.account, statement, query_source(s)),
+            None => seat_query(s, w, statement),
         },
         StatementMessage::Execute => match &s.statements.bound {
             Some(prepared) => ticket_of(w, &s.account, prepared),
@@ -54,9 +54,21 @@ fn begin_behind(s: &mut Session, w: &Context, ticket: RowTicket) {
     upstream.tally.begin(ticket);
 }
 
-fn query_source(s: &Session) -> StatementSource<'_> {
+#[cold]
+fn seat_query(s: &Session, w: &Context, statement: &Statement) -> RowTicket {
     let body = s.up.unseen().get(HEADER_BYTES..).unwrap_or_default();
-    StatementSource::Text(split_cstr(body).map_or(&[][..], |(text, _)| text))
+    let text = split_cstr(body).map_or(&[][..], |(text, _)| text);
+    seat(w, &s.account, statement, StatementSource::Text(run_by(s, w, statement, text).unwrap_or(text)))
+}
+
+/// Returns the text of a statement that an `EXECUTE` runs: see `classify::stands_for`.
+fn run_by<'a>(s: &'a Session, w: &Context, statement: &Statement, text: &[u8]) -> Option<&'a [u8]> {
+    if statement.has(StatementTrait::Unread) {
+        return None;
+    }
+    let sent = w.statements.borrow_mut().of_text(text);
+    let name = sent.runs.as_deref().filter(|_| !std::ptr::eq(&*sent, statement))?;
+    s.state.by_sql.query_of(name).map(str::as_bytes)
 }
 
 #[inline]
@@ -170,9 +182,7 @@ pub fn failed(
 /// Counts a statement answered from memory; `answer`: up to its command tag. `prepared_now`: by a Parse of its own.
 pub fn answered_by_cache(s: &Session, w: &Context, statement: CachedStatement<'_>, answer: &[u8]) {
     let ticket = match statement {
-        CachedStatement::Query(statement) => {
-            w.seen.known(&s.account, statement).unwrap_or_else(|| seat(w, &s.account, statement, query_source(s)))
-        }
+        CachedStatement::Query(statement) => w.seen.known(&s.account, statement).unwrap_or_else(|| seat_query(s, w, statement)),
         CachedStatement::Prepared(prepared) | CachedStatement::PreparedNow(prepared) => ticket_of(w, &s.account, prepared),
     };
     let Some(row) = w.seen.row(ticket) else { return };
