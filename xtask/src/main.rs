@@ -1,6 +1,6 @@
 //! Development tasks: `cargo xtask bench`, `failover`, `watchdog`, `check`, `test`, `regress`, `pgpool-tests`, `pgbouncer-tests`,
-//! `driver-suites`, `transparency`, `mutants`, `bare`, `pg`, `layers`, `tidy`, `own-sql`,
-//! `pages`, `site`, `house`.
+//! `driver-suites`, `transparency`, `mutants`, `bare`, `dist`, `packages`, `pages`, `site`, `pg`, `layers`, `tidy`, `own-sql`,
+//! `house`.
 
 mod bare;
 mod bench;
@@ -9,6 +9,7 @@ mod check;
 mod children;
 mod date;
 mod debian;
+mod dist;
 mod driver_suites;
 mod finding;
 mod house;
@@ -70,6 +71,8 @@ enum Task {
     Transparency(transparency::Arguments),
     /// The README's commands on a bare Debian in a folder, from a clone; needs root and mmdebstrap
     Bare(bare::Arguments),
+    /// Packages, a tarball, an image's context, the list of components and checksums, in target/dist
+    Dist(dist::Arguments),
     /// Changes the pure crates at random places and tells which changes no test notices
     Mutants(mutants::Arguments),
     /// The modules' uses of each other, against the tables in xtask/src/layers.rs
@@ -123,6 +126,7 @@ fn run(task: Task) -> Result<()> {
         Task::DriverSuites(arguments) => driver_suites::run(&arguments),
         Task::Transparency(arguments) => transparency::run(&arguments, root()),
         Task::Bare(arguments) => bare::run(&arguments, root()),
+        Task::Dist(arguments) => dist::run(&arguments, root()),
         Task::Mutants(arguments) => mutants::run(&arguments, root(), &target_folder()?),
         Task::Layers => layers::run(root()),
         Task::Tidy => tidy::run(root()),

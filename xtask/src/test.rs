@@ -133,7 +133,7 @@ fn count_of(line: &str, word: &str) -> u32 {
 
 /// The programs of tests before servers, for versions of PostgreSQL beside the one that all tests run on. All packages are named with them: a
 /// choice of some has other features, and cargo would build everything again.
-const BEFORE_SERVERS: [&str; 8] = [
+const BEFORE_SERVERS: [&str; 9] = [
     "--workspace",
     "--test=differential",
     "--test=drivers",
@@ -142,21 +142,49 @@ const BEFORE_SERVERS: [&str; 8] = [
     "--test=matrix",
     "--test=no_alloc",
     "--test=random_sql",
+    "--test=partitions",
 ];
 /// Modules of end-to-end tests in which no server of PostgreSQL says anything that its version could change; those of stores are long
-/// histories over memcached and Redis, those of groups are about proxies, but for `failover::grouped`. They are run once.
-const SAME_EVERYWHERE: [&str; 11] = [
+/// histories over memcached and Redis, those of groups are about proxies, but for `failover::grouped`; others are about Weir's own commands, pages,
+/// files and choices. They are run once.
+const SAME_EVERYWHERE: [&str; 37] = [
     "stores::",
     "store_cluster::",
+    "store_faults::",
+    "store_tls::",
     "etcd::",
     "failover::hosts::",
     "failover::group_configurations::",
     "failover::group_frozen::",
     "failover::group_operators::",
     "failover::group_takeovers::",
+    "causal_modes::",
+    "causal_pools::",
+    "choice::",
+    "commands::",
+    "console::",
+    "control::",
+    "dashboard_api::",
+    "dashboard_pages::",
+    "databases::",
+    "files::",
+    "floods::",
+    "guesses::",
+    "hba::",
+    "hba_random::",
     "import::",
     "ldap::",
+    "logs::",
+    "malformed::",
+    "monitoring::",
+    "network::",
+    "pages::",
     "pam::",
+    "pcp::",
+    "salts::",
+    "show::",
+    "tutorials::",
+    "visibility::",
 ];
 /// The tests of lists.
 const LISTS: [&str; 2] = ["--workspace", "--test=e2e"];

@@ -39,6 +39,7 @@ const PURE: &[&str] = &[
     "crates/catalog/src",
     "crates/failover/src",
     "crates/group/src",
+    "crates/shard/src",
     "crates/cache/src",
     "crates/session/src",
 ];
@@ -85,6 +86,7 @@ const TESTS: &[&str] = &[
     "crates/config/tests",
     "crates/group/tests",
     "crates/group-failover/tests",
+    "crates/shard/tests",
     "crates/cache/tests",
     "crates/session/tests",
     "crates/sim/tests",

@@ -15,6 +15,7 @@ pub mod client_demands;
 mod config_notices;
 pub mod databases;
 mod encryption;
+pub mod environment;
 pub mod failover_settings;
 pub mod hba;
 pub mod hosts;
@@ -55,9 +56,9 @@ pub use reload::{SetError, names_files, reload, shapes_rules};
 pub use routing::{CausalReads, OnWrite};
 pub use show::{ParamRow, ParamShowError, depends_on_viewer, show_all, show_one};
 pub use types::{
-    AdminConfig, AuthConfig, CacheConfig, CheckConfig, ClusteringMode, IoMethod, LimitConfig, LimitOverride, LogConfig, LogDelay,
-    LogFileConfig, LogLevel, MemqcacheMethod, NodeConfig, PasswdProof, PoolConfig, PoolMode, RoutingConfig, SequenceSessions,
-    SigintStop, StoreConfig, TcpConfig, UnnamedStatements,
+    AdminConfig, AuthConfig, CacheConfig, CheckConfig, ClusteringMode, DashboardConfig, IoMethod, LimitConfig, LimitOverride,
+    LogConfig, LogDelay, LogFileConfig, LogLevel, MemqcacheMethod, NodeConfig, PasswdProof, PoolConfig, PoolMode, RoutingConfig,
+    SequenceSessions, SigintStop, StoreConfig, TcpConfig, UnnamedStatements,
 };
 pub use watchdog_settings::WatchdogSettings;
 
@@ -133,6 +134,8 @@ pub enum SettingSource {
         line: u32,
     },
     CommandLine,
+    /// A variable such as `WEIR_PORT`.
+    Environment,
     /// A folder made by systemd.
     Unit,
     /// Called by Pgpool-II's program name.
@@ -361,6 +364,7 @@ impl fmt::Display for SettingSource {
             SettingSource::Default => write!(f, "default"),
             SettingSource::File { path, line } => write!(f, "{}:{line}", path.display()),
             SettingSource::CommandLine => write!(f, "command line"),
+            SettingSource::Environment => write!(f, "environment"),
             SettingSource::Unit => write!(f, "systemd"),
             SettingSource::CalledPgpool => write!(f, "called pgpool"),
             SettingSource::DebianPackage => write!(f, "Debian's package pgpool2"),

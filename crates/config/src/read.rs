@@ -1,6 +1,7 @@
 //! Reads a configuration file and its includes, and collects every problem instead of stopping at the first.
 use std::path::{Component, Path, PathBuf};
 
+use super::environment::EnvironmentSetting;
 use super::problem::{ConfigProblem, ConfigReadResult, ProblemSeverity};
 use super::{Config, ConfigSetting, Given, SettingSource, check, lines, place};
 use crate::params::{self, ConfigParam, INDEX_MAX, ParamLookup};
@@ -27,7 +28,7 @@ pub fn read_with(
     command_line: &[(String, String)],
     load: &mut dyn FnMut(&Path) -> Result<Vec<u8>, String>,
 ) -> ConfigReadResult {
-    read_with_defaults(path, &[], command_line, load)
+    read_with_defaults(path, &[], &[], command_line, load)
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,10 +38,11 @@ pub struct SubstituteDefault {
     pub source: SettingSource,
 }
 
-/// Reads with other defaults, as under systemd.
+/// Reads with other defaults, as under systemd, and with variables that win over the file, as in a container.
 pub fn read_with_defaults(
     path: &Path,
     defaults: &[SubstituteDefault],
+    environment: &[EnvironmentSetting],
     command_line: &[(String, String)],
     load: &mut dyn FnMut(&Path) -> Result<Vec<u8>, String>,
 ) -> ConfigReadResult {
@@ -57,6 +59,9 @@ pub fn read_with_defaults(
         reader.set(name, value, source.clone());
     }
     reader.read_file(path, &SettingSource::CommandLine);
+    for setting in environment {
+        reader.set_by_variable(setting);
+    }
     for (name, value) in command_line {
         reader.set(name, value, SettingSource::CommandLine);
     }
@@ -177,6 +182,18 @@ impl ConfigFileReader<'_> {
         }
     }
 
+    /// Problems name the variable.
+    fn set_by_variable(&mut self, setting: &EnvironmentSetting) {
+        let before = self.problems.len();
+        match &setting.value {
+            Ok(value) => self.set(&setting.parameter, value, SettingSource::Environment),
+            Err(cause) => self.error(&SettingSource::Environment, cause.clone()),
+        }
+        for problem in self.problems.iter_mut().skip(before) {
+            problem.message = format!("in the environment: {}: {}", setting.variable, problem.message);
+        }
+    }
+
     fn set(&mut self, name: &str, value: &str, source: SettingSource) {
         match params::resolve(name) {
             ParamLookup::Found { param, index, alias } => {
@@ -272,6 +289,7 @@ impl ConfigProblem {
             SettingSource::File { path, line } => (Some(path.clone()), Some(*line)),
             SettingSource::Default
             | SettingSource::CommandLine
+            | SettingSource::Environment
             | SettingSource::Unit
             | SettingSource::CalledPgpool
             | SettingSource::DebianPackage

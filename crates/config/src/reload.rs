@@ -63,6 +63,7 @@ fn keep(given: &mut Given, setting: &ConfigSetting) {
         SettingSource::Default => given.remove(&key),
         SettingSource::File { .. }
         | SettingSource::CommandLine
+        | SettingSource::Environment
         | SettingSource::Unit
         | SettingSource::CalledPgpool
         | SettingSource::DebianPackage

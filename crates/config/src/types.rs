@@ -260,10 +260,19 @@ pub struct AdminConfig {
     pub metrics_addresses: Vec<String>,
     /// 0: none.
     pub metrics_port: u16,
+    pub dashboard: DashboardConfig,
     /// Passes the listening sockets to a new process; empty: none.
     pub takeover_socket: PathBuf,
     /// Time the old process leaves its clients; 0: for ever.
     pub takeover_drain_ms: u64,
+}
+
+/// Pages for people on the port of metrics.
+#[derive(Debug, Clone, Default)]
+pub struct DashboardConfig {
+    pub is_on: bool,
+    /// Clients elsewhere are served without TLS, too.
+    pub allows_plain: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -518,6 +527,7 @@ impl AdminConfig {
             stats_period_ms: 0,
             metrics_addresses: Vec::new(),
             metrics_port: 0,
+            dashboard: DashboardConfig::default(),
             takeover_socket: PathBuf::new(),
             takeover_drain_ms: 0,
         }

@@ -153,9 +153,7 @@ fn decided(state: &FailoverState, rules: &FailoverRules, last: &Epoch, of_nodes:
     // With unknown synchronous standbys one vote is not enough.
     let is_accepted = state.epoch().is_some_and(|known| known.ballot == last.ballot);
     let quorum = if is_accepted { state.quorum(rules) } else { QuorumSize::Majority };
-    let is_next = |vote: &Vote| vote.parent.ballot == last.ballot && vote.epoch.ballot > last.ballot;
-    // A vote of this Weir that it did not store decided nothing.
-    let is_own = |vote: &Vote| quorum == QuorumSize::One && vote.ballot.weir == state.durable.weir;
+    let may_decide = |vote: &Vote| promises::may_decide(vote, last, quorum, state.durable.weir);
     let has_won = |vote: &Vote| {
         let stays = vote.epoch.node == vote.parent.node;
         let voters = if stays { vote.epoch.voters(rules.ids()) } else { vote.parent.voters(rules.ids()) };
@@ -163,7 +161,7 @@ fn decided(state: &FailoverState, rules: &FailoverRules, last: &Epoch, of_nodes:
         let needed = if quorum == QuorumSize::One { 1 } else { ballot::majority(voters.len()) };
         for_it.count() >= needed
     };
-    of_nodes.iter().map(|(_, vote)| *vote).find(|vote| is_next(vote) && !is_own(vote) && has_won(vote))
+    of_nodes.iter().map(|(_, vote)| *vote).find(|vote| may_decide(vote) && has_won(vote))
 }
 
 /// True if the servers behave as decided in builtin mode. Where Weir does not promote, votes may be old.
@@ -465,7 +463,7 @@ pub(super) fn gate(state: &FailoverState, rules: &FailoverRules) -> WriteTarget 
         return held(WriteHoldReason::Replaced);
     }
     let is_void = |ballot| Some(ballot) == own || promises::is_void(state, ballot);
-    let promise = promises::unsettled(state, &epoch, |id| Some(id) != epoch.replaced, is_void);
+    let promise = promises::unsettled(state, rules, &epoch, |id| Some(id) != epoch.replaced, is_void);
     if let Some(promise) = promise.filter(|_| rules.mode == FailoverMode::Builtin && rules.keeps(SafetyRule::SeenPromise)) {
         return match promise.purpose() {
             BallotPurpose::Failover => held(WriteHoldReason::Replaced),

@@ -22,8 +22,8 @@ use super::event::{Done, LookFailure, Ms, PledgeReply, ServerFacts, ServerStopRe
 use super::health::RECHECK_MS;
 use super::operations::{AskedVoters, AttemptAim, AttemptPhase, FailoverAttempt, PledgeState};
 use super::record::{CommitLoss, FailoverCause};
-use super::rules::{FailoverRules, QuorumSize, SafetyRule};
-use super::{eligible, switchover};
+use super::rules::{FailoverRules, SafetyRule};
+use super::{eligible, promises, switchover};
 use crate::agent_inquiry;
 use crate::failover_state::FailoverState;
 
@@ -273,11 +273,8 @@ fn count_pledges(
         accept::learn_votes(state, rules, &votes, now, out);
         return AttemptTransition::End(AttemptRefusal::Outrun);
     }
-    let is_sibling = |vote: &&Vote| vote.parent.ballot == attempt.parent.ballot && vote.epoch.ballot > attempt.parent.ballot;
-    // A lone Weir's own vote that it did not store decided nothing.
-    let is_void = |vote: &Vote| attempt.quorum == QuorumSize::One && vote.ballot.weir == attempt.ballot.weir;
-    let siblings = votes.iter().filter(is_sibling).filter(|vote| !is_void(vote));
-    let newest = siblings.max_by_key(|vote| vote.ballot).copied();
+    let may_decide = |vote: &&Vote| promises::may_decide(vote, &attempt.parent, attempt.quorum, attempt.ballot.weir);
+    let newest = votes.iter().filter(may_decide).max_by_key(|vote| vote.ballot).copied();
     let newest = newest.filter(|_| rules.keeps(SafetyRule::Evidence) && !matches!(attempt.aim, AttemptAim::Force { .. }));
     if let Some(found) = newest {
         let facts = accept::own_facts(state, &found.epoch).map(Box::new);

@@ -55,6 +55,19 @@ pub enum DeathProof {
     RefusedOrEnded,
 }
 
+/// The forecast in one word, for whoever must tell good from bad.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FailoverProspect {
+    /// Nothing is known yet.
+    #[default]
+    Unknown,
+    NoPrimary,
+    Replaced,
+    /// The operator wants it so, or somebody else decides.
+    NotByWeir,
+    WritesWait,
+}
+
 /// Assumes that all standbys answer which answered their last look.
 pub fn forecast(state: &FailoverState, rules: &FailoverRules) -> FailoverForecast {
     let primary = state.primary();
@@ -124,6 +137,20 @@ fn outlook(state: &FailoverState, rules: &FailoverRules, primary: NodeId) -> Fai
 }
 
 impl FailoverForecast {
+    pub fn prospect(&self) -> FailoverProspect {
+        match &self.outlook {
+            FailoverOutlook::NoPrimary(NoPrimaryReason::Looks) => FailoverProspect::Unknown,
+            FailoverOutlook::NoPrimary(NoPrimaryReason::Answers | NoPrimaryReason::OnlyOne | NoPrimaryReason::Followers) => {
+                FailoverProspect::NoPrimary
+            }
+            FailoverOutlook::Promotes { .. } | FailoverOutlook::Runs { node: Some(_) } => FailoverProspect::Replaced,
+            FailoverOutlook::Waits { why: AttemptRefusal::NotByWeir } | FailoverOutlook::LeaderDecides => {
+                FailoverProspect::NotByWeir
+            }
+            FailoverOutlook::Waits { .. } | FailoverOutlook::Runs { node: None } => FailoverProspect::WritesWait,
+        }
+    }
+
     pub fn describe(&self, now: super::event::Ms) -> String {
         match &self.outlook {
             FailoverOutlook::NoPrimary(missing) => format!("there is no primary: {}", missing.describe()),

@@ -62,7 +62,7 @@ pub use event::{
     Done, FailoverEvent, LookFailure, Ms, NodeCopyStage, OperatorRequest, PledgeReply, ProbeResult, ReceivedWal, RecoveryState,
     ServerConnEnd, ServerFacts, ServerStopResult, SightCount, SignOfLife, StreamingFollower, VoteAnswer, WalReceiverState,
 };
-pub use forecast::{DeathProof, FailoverForecast, FailoverOutlook, forecast};
+pub use forecast::{DeathProof, FailoverForecast, FailoverOutlook, FailoverProspect, forecast};
 pub use group_part::alone_misses_primary;
 pub use health::{HealthCheckStats, HealthVerdict, LookHistory, NodeSuspicion};
 pub use history::{HistorySource, Lsn, TimelineHistory, WalRelation, parse_lsn, show_lsn};

@@ -435,7 +435,7 @@ fn begin_due_attempt(state: &mut FailoverState, rules: &FailoverRules, now: Ms, 
         && state.primary().and_then(|id| state.facts(id)).is_some_and(|facts| state.is_on_line(facts))
         && eligible::could_be_decided(state, rules).is_ok()
     {
-        if promises::are_void(state) {
+        if promises::are_void(state, rules) {
             return state.begin_attempt(rules, AttemptAim::ClearPromises, FailoverCause::Adopted, now);
         }
         out.push(FailoverAction::Report(FailoverReport::TakingOver { ballot }));
@@ -583,7 +583,7 @@ fn switch_over(
     Ok(())
 }
 
-/// Allows only nodes on the accepted timeline.
+/// Allows only nodes on the accepted timeline, and, where the primary is gone, those that may succeed it.
 fn may_attach(state: &FailoverState, id: NodeId) -> Result<(), String> {
     if state.primary().is_none() {
         return Ok(());
@@ -592,10 +592,12 @@ fn may_attach(state: &FailoverState, id: NodeId) -> Result<(), String> {
         return Err(why);
     }
     let Some(facts) = state.facts(id) else { return Err(format!("node {id} does not answer")) };
-    let is_fit = if state.primary() == Some(id) {
-        state.is_on_line(facts)
-    } else {
-        !facts.is_primary() && matches!(state.relation(id, facts), Some(WalRelation::Holds(_)))
+    let is_fit = match state.relation(id, facts) {
+        _ if state.primary() == Some(id) => state.is_on_line(facts),
+        Some(WalRelation::Holds(_)) => !facts.is_primary(),
+        // Promoted by an attempt that had no end, it may hold all that there is.
+        Some(WalRelation::Left(_)) => accept::gone(state).is_some(),
+        Some(WalRelation::Diverged | WalRelation::Foreign) | None => false,
     };
     if is_fit { Ok(()) } else { Err(format!("node {id} is not on the timeline of the primary")) }
 }

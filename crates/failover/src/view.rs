@@ -3,7 +3,7 @@
 use super::ballot::NodeId;
 use super::choose::AttemptRefusal;
 use super::event::{LookFailure, Ms};
-use super::forecast::forecast;
+use super::forecast::{FailoverProspect, forecast};
 use super::health::HealthCheckStats;
 use super::history::Lsn;
 use super::record::FailoverRecord;
@@ -27,6 +27,7 @@ pub struct FailoverView {
     /// `None`: unknown.
     pub primary_since: Option<Ms>,
     pub forecast: String,
+    pub prospect: FailoverProspect,
     /// Named by an operator, or the goal of a command.
     pub named: Option<NodeId>,
     /// Why the gate is shut. Writes go all the same while roles tell where.
@@ -63,12 +64,14 @@ impl FailoverView {
             is_in_doubt: node.failure.is_none() && matches!(node.look, LookSchedule::UnderWay { .. }),
             stats: node.health.stats.clone(),
         };
+        let forecast = forecast(state, rules);
         let last = state.records.last().filter(|record| Some(record.new) == state.primary());
         FailoverView {
             nodes: state.nodes.iter().map(node).collect(),
             primary: state.primary(),
             primary_since: last.map(|record| record.at),
-            forecast: forecast(state, rules).describe(now),
+            forecast: forecast.describe(now),
+            prospect: forecast.prospect(),
             named: state.planned.named,
             held: match state.gate {
                 WriteTarget::Open { .. } => None,

@@ -8,16 +8,17 @@ use std::time::Instant;
 use support::world::{LeftOut, run, run_lone_opening};
 use weir_group::GroupRule;
 
-/// `WEIR_GROUP_SEEDS` asks for more.
-fn seeds() -> u64 {
-    std::env::var("WEIR_GROUP_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(2_000)
+/// `WEIR_GROUP_SEEDS` asks for more, `WEIR_GROUP_FROM` for others.
+fn seeds() -> (u64, u64) {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    (number("WEIR_GROUP_FROM").unwrap_or(0), number("WEIR_GROUP_SEEDS").unwrap_or(2_000))
 }
 
 #[test]
 fn faults_never_split_a_group_and_it_is_well_soon_after_them() {
     let begun = Instant::now();
-    let count = seeds();
-    let next = Mutex::new(0);
+    let (from, count) = seeds();
+    let next = Mutex::new(from);
     let bad = Mutex::new(Vec::new());
     let total = Mutex::new([0u64; 11]);
     let work = || loop {
@@ -26,7 +27,7 @@ fn faults_never_split_a_group_and_it_is_well_soon_after_them() {
             *next += 1;
             *next - 1
         };
-        if seed >= count {
+        if seed >= from + count {
             return;
         }
         let run = run(seed, LeftOut::Nothing);

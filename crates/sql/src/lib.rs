@@ -28,6 +28,23 @@ pub use crate::set_statements::{SetParameterNames, names_set};
 pub use executed::prepared_query;
 pub use parse::{facts, prepare_named};
 
+/// The parser's version, to be shown. It is that of `pg_raw_parse`, which holds PostgreSQL's sources.
+pub const PARSER: &str = "PostgreSQL 18.4 (pg_raw_parse 0.1.0)";
+
 /// Longest text that is parsed, in bytes; a longer one is `Refused` and `Unknown`. A tree takes up to 100 bytes per
 /// byte (`1+1+1...`), so a parse is bounded to about 200 MB and half a second.
 pub const TEXT_BYTES_MAX: usize = 2 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::PARSER;
+
+    /// Another release may have the parser of another version: its `libpg_query/pg_query.h` says which.
+    #[test]
+    fn the_named_parser_is_the_one_that_is_built_in() {
+        let lock = include_str!("../../../Cargo.lock");
+        let version = lock.split("name = \"pg_raw_parse\"\nversion = \"").nth(1).and_then(|rest| rest.split('"').next());
+        let version = version.expect("the lock file names the parser");
+        assert!(PARSER.ends_with(&format!("(pg_raw_parse {version})")), "{PARSER}: {version}");
+    }
+}

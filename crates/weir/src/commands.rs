@@ -9,6 +9,7 @@ pub mod demo;
 mod demo_group;
 pub mod docs;
 mod grafana_board;
+pub mod http_probe;
 pub mod manual_pages;
 pub mod own_sql;
 pub mod password_tools;

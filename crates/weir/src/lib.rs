@@ -18,6 +18,9 @@ pub mod watchdog;
 
 pub const VERSION: &str = env!("WEIR_VERSION");
 
+/// Parts that a build could lack. Today each build has all of them.
+pub const FEATURES: [&str; 8] = ["io_uring", "epoll", "tls", "pam", "ldap", "memcached", "redis", "etcd"];
+
 /// Returns `1 node`, `2 nodes`.
 pub fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })

@@ -5,18 +5,20 @@
 mod file;
 mod log_line;
 mod outlet;
+mod recent_lines;
 mod repeats;
 mod writer;
 
 use crate::log::log_line::LogLineFormat;
 use outlet::LogOutlet;
+use recent_lines::RecentLines;
 use repeats::{OmittedRepeats, RepeatFilter, RepeatVerdict};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weir_config::LogConfig;
 use writer::LogWriter;
 
-pub use crate::log::log_line::utc;
+pub use crate::log::log_line::{rfc3339, utc};
 pub use outlet::last_words;
 pub use weir_config::LogLevel as Level;
 pub use weir_session::host::{LogField, LogOrigin};
@@ -30,6 +32,7 @@ pub struct ProxyLog {
     shape: parking_lot::RwLock<LogOutputs>,
     /// For lines about the proxy itself.
     repeats: parking_lot::Mutex<RepeatFilter>,
+    pub(crate) recent: RecentLines,
 }
 
 #[derive(Debug)]
@@ -54,6 +57,7 @@ impl ProxyLog {
             least: AtomicU8::new(config.min_messages as u8),
             shape: parking_lot::RwLock::new(LogOutputs { form: LogLineFormat::of(config), stream, syslog }),
             repeats: parking_lot::Mutex::default(),
+            recent: RecentLines::default(),
         })
     }
 
@@ -117,8 +121,10 @@ impl ProxyLog {
         if !self.is_on(level) {
             return;
         }
+        let now = now();
+        self.recent.note(level, text, now);
         let shape = self.shape.read();
-        let line = shape.form.line(level, who, text, fields, now());
+        let line = shape.form.line(level, who, text, fields, now);
         match (&shape.stream, &shape.syslog) {
             (Some(stream), Some(syslog)) => {
                 stream.line(level, line.clone());

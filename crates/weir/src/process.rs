@@ -5,6 +5,7 @@ pub mod housekeeping;
 pub mod notify;
 pub mod pcp_programs;
 pub mod pid_file;
+pub mod renewal;
 pub mod supervisor;
 pub mod takeover;
 pub mod tasks;

@@ -6,8 +6,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::file::{FILES, File};
 use super::metric::{METRICS, Metric};
+use super::result_file::{FILES, ResultFile};
 use super::stats::{Spread, spread};
 use super::system::System;
 
@@ -19,13 +19,13 @@ pub type Place<'a> = (&'a str, System);
 
 /// All kept files.
 pub struct Archive {
-    documents: Vec<(File, Value)>,
+    documents: Vec<(ResultFile, Value)>,
 }
 
 impl Archive {
     /// Reads the files below the workspace's folder.
     pub fn read(root: &Path) -> Result<Self> {
-        let read = |file: File| -> Result<(File, Value)> {
+        let read = |file: ResultFile| -> Result<(ResultFile, Value)> {
             let path = root.join(FOLDER).join(file.name());
             let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
             Ok((file, serde_json::from_str(&text).with_context(|| format!("{} is no JSON", path.display()))?))
@@ -35,12 +35,12 @@ impl Archive {
 
     /// From documents in memory.
     #[cfg(test)]
-    pub fn of(documents: Vec<(File, Value)>) -> Self {
+    pub fn of(documents: Vec<(ResultFile, Value)>) -> Self {
         Self { documents }
     }
 
     /// A fact about how a file was measured; "unknown" if it has none.
-    pub fn fact(&self, file: File, name: &str) -> &str {
+    pub fn fact(&self, file: ResultFile, name: &str) -> &str {
         let document = self.documents.iter().find(|(of, _)| *of == file).map(|(_, document)| document);
         document.and_then(|document| document["about"][name].as_str()).unwrap_or("unknown")
     }
@@ -80,7 +80,7 @@ mod tests {
     fn archive(ours: &[f64], theirs: &[f64]) -> Archive {
         let entry = |system: &str, values: &[f64]| json!({"workload": "w", "system": system, "metrics": {"per_second": {"values": values}}});
         let document = json!({"about": {"date": "today"}, "results": [entry("weir", ours), entry("pgbouncer", theirs)]});
-        Archive::of(vec![(File::Table, document)])
+        Archive::of(vec![(ResultFile::Table, document)])
     }
 
     #[test]
@@ -91,8 +91,8 @@ mod tests {
         let one_lacks = archive(&[10.0, 300.0, 40.0], &[5.0, 15.0]);
         assert_eq!(one_lacks.ratio(ours, theirs, Metric::Tps), Some(4.0));
         assert_eq!(whole.ratio(ours, ("w", System::Pgpool), Metric::Tps), None);
-        assert_eq!(whole.fact(File::Table, "date"), "today");
-        assert_eq!(whole.fact(File::Cache, "date"), "unknown");
+        assert_eq!(whole.fact(ResultFile::Table, "date"), "today");
+        assert_eq!(whole.fact(ResultFile::Cache, "date"), "unknown");
     }
 
     #[test]
@@ -102,7 +102,7 @@ mod tests {
         // Measured by tasks of their own.
         names.retain(|name| !["failover.json", "watchdog.json"].contains(&name.as_str()));
         names.sort();
-        let mut expected = FILES.map(File::name).to_vec();
+        let mut expected = FILES.map(ResultFile::name).to_vec();
         expected.sort_unstable();
         assert_eq!(names, expected);
     }

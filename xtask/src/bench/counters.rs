@@ -14,7 +14,8 @@ use rustix::process::Signal;
 use super::catalog;
 use super::metric::Metric;
 use super::proc;
-use super::run::{self, Amount};
+use super::run;
+use super::run_amount::RunAmount;
 use super::system::{Launcher, Running, System};
 use super::workload::{Kind, PIPELINE_STATEMENTS, Workload};
 use crate::process;
@@ -124,14 +125,14 @@ struct Window<'a> {
 
 impl Window<'_> {
     /// `count` returns events and transactions of one run; the result is events per transaction.
-    fn difference(&self, mut count: impl FnMut(Amount) -> Result<(f64, f64)>) -> Result<f64> {
-        let (events_few, few) = count(Amount::Transactions(self.few))?;
-        let (events_many, many) = count(Amount::Transactions(self.many))?;
+    fn difference(&self, mut count: impl FnMut(RunAmount) -> Result<(f64, f64)>) -> Result<f64> {
+        let (events_few, few) = count(RunAmount::Transactions(self.few))?;
+        let (events_many, many) = count(RunAmount::Transactions(self.many))?;
         ensure!(many > few && events_many > events_few, "{many} transactions gave no more than {few}");
         Ok((events_many - events_few) / (many - few))
     }
 
-    fn transactions(&self, running: &Running, amount: Amount) -> Result<f64> {
+    fn transactions(&self, running: &Running, amount: RunAmount) -> Result<f64> {
         run::transactions(self.workload, running, amount, self.folder)
     }
 
@@ -151,7 +152,7 @@ impl Window<'_> {
         })
     }
 
-    fn perf(&self, running: &Running, event: &str, amount: Amount) -> Result<(f64, f64)> {
+    fn perf(&self, running: &Running, event: &str, amount: RunAmount) -> Result<(f64, f64)> {
         let pids: Vec<String> = proc::tree(running.pid().context("no proxy")?).iter().map(u32::to_string).collect();
         let report = self.folder.join("perf");
         let mut command = Command::new("perf");
@@ -165,7 +166,7 @@ impl Window<'_> {
     }
 
     /// A fresh process for each count: valgrind reports once, at the end.
-    fn valgrind(&self, system: System, launcher: &Launcher, amount: Amount) -> Result<(f64, f64)> {
+    fn valgrind(&self, system: System, launcher: &Launcher, amount: RunAmount) -> Result<(f64, f64)> {
         let log = self.folder.join("valgrind");
         fs::write(&log, "")?;
         launcher.account.own(&log)?;

@@ -1,8 +1,8 @@
 //! Figures of the kept results. `draw` knows how to draw.
 
 use super::archive::Archive;
-use super::file::File;
 use super::metric::Metric;
+use super::result_file::ResultFile;
 use super::system::System;
 use super::workload::{Kind, Mode, Stage, WORKLOADS, Workload};
 
@@ -120,7 +120,7 @@ fn points(archive: &Archive, system: System, metric: Metric, x: impl Fn(&Workloa
 }
 
 fn is_select(workload: &Workload) -> Option<f64> {
-    let is_it = workload.kind == Kind::Select(Mode::Simple) && workload.file == Some(File::Clients);
+    let is_it = workload.kind == Kind::Select(Mode::Simple) && workload.file == Some(ResultFile::Clients);
     is_it.then_some(f64::from(workload.clients))
 }
 
@@ -136,7 +136,7 @@ fn clients(archive: &Archive) -> Figure {
     Figure {
         name: "clients",
         title: "pgbench -S by number of clients",
-        source: source(archive, File::Clients, &["PostgreSQL", "pgbouncer", "pgpool"]),
+        source: source(archive, ResultFile::Clients, &["PostgreSQL", "pgbouncer", "pgpool"]),
         panels: vec![
             Panel { title: "reads per second", x: x(), y: from_zero(&rates, thousands), lines: rates },
             Panel { title: "CPU time of the proxy per read, µs", x: x(), y: from_one(&costs, whole), lines: costs },
@@ -146,7 +146,7 @@ fn clients(archive: &Archive) -> Figure {
 
 /// The percentage of reads that are hits, by number and not by chance.
 fn hit_percent(workload: &Workload, stage: Stage) -> Option<f64> {
-    let is_it = workload.file == Some(File::Cache) && workload.stage == stage && workload.clients == 8;
+    let is_it = workload.file == Some(ResultFile::Cache) && workload.stage == stage && workload.clients == 8;
     match workload.kind {
         Kind::HitRatio { percent } if is_it => Some(f64::from(percent)),
         Kind::Hits if is_it => Some(100.0),
@@ -180,7 +180,7 @@ fn cache(archive: &Archive) -> Figure {
     Figure {
         name: "cache",
         title: "Query cache: pgbench -S with 8 clients by hit ratio",
-        source: source(archive, File::Cache, &["PostgreSQL", "pgpool"]),
+        source: source(archive, ResultFile::Cache, &["PostgreSQL", "pgpool"]),
         panels,
     }
 }
@@ -201,7 +201,7 @@ fn memory(archive: &Archive) -> Figure {
     Figure {
         name: "memory",
         title: "Memory by number of idle clients",
-        source: source(archive, File::Clients, &["pgbouncer", "pgpool"]),
+        source: source(archive, ResultFile::Clients, &["pgbouncer", "pgpool"]),
         panels: vec![Panel { title: "memory of the proxy, MB", x, y: from_one(&lines, whole), lines }],
     }
 }
@@ -265,7 +265,7 @@ fn thousands(value: f64) -> String {
 }
 
 /// Versions, machine and date in one line.
-fn source(archive: &Archive, file: File, programs: &[&str]) -> String {
+fn source(archive: &Archive, file: ResultFile, programs: &[&str]) -> String {
     let mut parts: Vec<String> = programs.iter().map(|program| product(program, archive.fact(file, program))).collect();
     parts.push(machine(archive.fact(file, "machine")));
     parts.push(archive.fact(file, "date").to_owned());

@@ -27,8 +27,10 @@ mod proc;
 mod programs;
 mod redis;
 mod report;
+mod result_file;
 mod results;
 mod run;
+mod run_amount;
 mod rush;
 mod schedule;
 mod secrets;
@@ -47,11 +49,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use weir_demo::Cluster;
 
 use self::counters::Instructions;
-use self::file::File;
 use self::plan::Part;
 pub use self::programs::build_peers;
 use self::programs::version;
 use self::report::{About, Report};
+use self::result_file::ResultFile;
 use self::schedule::Schedule;
 use self::secrets::Secrets;
 use self::system::{Launcher, System};
@@ -84,7 +86,7 @@ pub struct Arguments {
     /// Measure what bench/results keeps, write its files (all, or some: --keep=cache,clients), the figures and the tables of the documents
     #[arg(long, value_delimiter = ',', num_args = 0..=3, require_equals = true, default_missing_values = ["table", "cache", "clients"])]
     #[arg(conflicts_with_all = ["quick", "only", "systems"])]
-    keep: Vec<File>,
+    keep: Vec<ResultFile>,
     /// Measure nothing: draw the figures and write the tables again from bench/results
     #[arg(long)]
     draw: bool,
@@ -174,7 +176,7 @@ impl<'a> Bench<'a> {
         about.notes.extend(self.limit_note.clone());
         let mut schedule = Schedule::new(&self.launcher, part, self.arguments.seed);
         for round in 1..=part.rounds {
-            let name = part.file.map_or("report", File::name);
+            let name = part.file.map_or("report", ResultFile::name);
             let so_far = self.begin.elapsed().as_secs();
             eprintln!("{name}: round {round} of {} after {so_far} s, load {}", part.rounds, proc::load_average());
             schedule.round(round);

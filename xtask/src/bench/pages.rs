@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use super::archive::{Archive, Place};
 use super::draw;
 use super::figure::{self, Figure, machine, product, whole};
-use super::file::File;
 use super::metric::Metric;
+use super::result_file::ResultFile;
 use super::system::System;
 
 /// Where figures lie, from the workspace's folder.
@@ -93,7 +93,7 @@ pub fn replaced(text: &str, (begin, end): (&str, &str), part: &str) -> Option<St
 }
 
 /// How the numbers of a file came about.
-fn conditions(archive: &Archive, file: File, programs: &[&str]) -> String {
+fn conditions(archive: &Archive, file: ResultFile, programs: &[&str]) -> String {
     let fact = |name| archive.fact(file, name);
     let versions: Vec<String> = programs.iter().map(|program| product(program, fact(program))).collect();
     let rounds = fact("rounds").split(',').next().unwrap_or_default();
@@ -196,7 +196,7 @@ fn readme(archive: &Archive, _: &Shown) -> String {
     }
     out += &format!(
         "\n{}. How, and all numbers: [Measurements](docs/benchmark.md), [Failover](docs/failover.md#how-long-it-takes).\n",
-        conditions(archive, File::Table, &["PostgreSQL", "pgbouncer", "pgpool"])
+        conditions(archive, ResultFile::Table, &["PostgreSQL", "pgbouncer", "pgpool"])
     );
     out
 }
@@ -211,8 +211,10 @@ fn failover_cell(page: &str, system: &str, column: usize) -> Option<String> {
 /// Beside the other poolers.
 fn comparisons(archive: &Archive) -> String {
     let mut out = beside_bouncer(archive);
-    out +=
-        &format!("Before a primary and two standbys, beside Pgpool-II ({}):\n\n", conditions(archive, File::Table, &["pgpool"]));
+    out += &format!(
+        "Before a primary and two standbys, beside Pgpool-II ({}):\n\n",
+        conditions(archive, ResultFile::Table, &["pgpool"])
+    );
     out += &beside_pgpool(archive);
     let hits = |system| number(archive.median(("hits-64", system), Metric::Tps), |rate| format!("{} tps", whole(rate)));
     out += &format!(
@@ -221,14 +223,14 @@ fn comparisons(archive: &Archive) -> String {
         hits(System::Weir),
         hits(System::Pgpool),
         hits(System::Answers),
-        product("redis", archive.fact(File::Cache, "redis")),
+        product("redis", archive.fact(ResultFile::Cache, "redis")),
         hits(System::Redis),
     );
     out
 }
 
 fn beside_bouncer(archive: &Archive) -> String {
-    let mut out = conditions(archive, File::Table, &["PostgreSQL", "pgbouncer"]);
+    let mut out = conditions(archive, ResultFile::Table, &["PostgreSQL", "pgbouncer"]);
     out += ". Time is CPU time of the proxy, user and system, per transaction. Ratios are medians of those within a round. Both poolers have \
             20 server connections.\n\n";
     out += "| `pgbench` | Weir | PgBouncer | tps, Weir / PgBouncer | CPU, Weir / PgBouncer |\n|---|---|---|---|---|\n";
@@ -265,8 +267,9 @@ fn beside_pgpool(archive: &Archive) -> String {
 fn benchmark(archive: &Archive, shown: &Shown) -> String {
     let mut out: String = ["clients", "memory", "cache"].map(|name| shown.picture(name)).concat();
     out += &comparisons(archive);
-    let instructions = archive.fact(File::Clients, "instructions");
-    out += &format!("{}. Instructions: {instructions}.\n\n", conditions(archive, File::Clients, &["PostgreSQL", "pgbouncer"]));
+    let instructions = archive.fact(ResultFile::Clients, "instructions");
+    out +=
+        &format!("{}. Instructions: {instructions}.\n\n", conditions(archive, ResultFile::Clients, &["PostgreSQL", "pgbouncer"]));
     out += "| per transaction | Weir: user instructions | PgBouncer | Weir: system calls | PgBouncer |\n|---|---|---|---|---|\n";
     for workload in
         ["simple-8", "extended-8", "prepared-8", "tpcb-8", "unrouted-8", "spread-8", "hits-8", "uncacheable", "uncacheable-off"]
@@ -285,7 +288,7 @@ fn benchmark(archive: &Archive, shown: &Shown) -> String {
 
 fn cache(archive: &Archive, shown: &Shown) -> String {
     let mut out = shown.picture("cache");
-    out += &conditions(archive, File::Cache, &["PostgreSQL", "pgpool", "redis"]);
+    out += &conditions(archive, ResultFile::Cache, &["PostgreSQL", "pgpool", "redis"]);
     out += ". `pgbench -S` with 8 clients; ratios are medians of those within a round; ten percent are noise.\n\n";
     out += "| hits, in the proxy's memory | Weir | without a cache | ratio | Pgpool-II | without a cache | ratio |\n|---|---|---|---|---|---|---|\n";
     out += &ratios(archive, &RATIOS);

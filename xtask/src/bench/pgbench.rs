@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::metric::{Metric, Sample};
-use super::run::Amount;
+use super::run_amount::RunAmount;
 use super::secrets;
 use super::stats::percentile;
 use super::workload::{Door, HIT_ROWS, Kind, Mode, WRITERS, Workload, Written};
@@ -28,7 +28,7 @@ pub struct Run {
 }
 
 /// Runs `workload` against `port`; `folder` takes the latency logs.
-pub fn run(workload: &Workload, port: u16, database: &str, amount: Amount, folder: &Path) -> Result<Run> {
+pub fn run(workload: &Workload, port: u16, database: &str, amount: RunAmount, folder: &Path) -> Result<Run> {
     let prefix = folder.join("latency");
     let mut command = Command::new("pgbench");
     command.args(["-h", "127.0.0.1", "-p", &port.to_string(), "-U", "postgres", "-n", "-j", "1"]);
@@ -43,14 +43,14 @@ pub fn run(workload: &Workload, port: u16, database: &str, amount: Amount, folde
     }
     command.args(kind_arguments(workload.kind)?);
     let limit = match amount {
-        Amount::Seconds(seconds) => {
+        RunAmount::Seconds(seconds) => {
             command.args(["-T", &seconds.to_string(), "--log", "--log-prefix"]).arg(&prefix);
             if !matches!(workload.kind, Kind::Connect | Kind::TpcbLike | Kind::Mixed | Kind::Tables { .. }) {
                 command.args(["--sampling-rate", SAMPLING_RATE]);
             }
             Duration::from_secs(seconds.into()) + GRACE
         }
-        Amount::Transactions(count) => {
+        RunAmount::Transactions(count) => {
             command.args(["-t", &count.div_ceil(workload.clients).max(1).to_string()]);
             GRACE
         }

@@ -3,7 +3,8 @@
 use anyhow::{Result, ensure};
 
 use super::Arguments;
-use super::file::{self, FILES, File};
+use super::file;
+use super::result_file::{FILES, ResultFile};
 use super::system::{SYSTEMS, System};
 use super::workload::{Kind, Runs, WORKLOADS, Workload};
 
@@ -16,7 +17,7 @@ const KEPT_SECONDS: u32 = 1;
 /// Subject of one report.
 pub struct Part {
     /// Where its results are kept, if they are.
-    pub file: Option<File>,
+    pub file: Option<ResultFile>,
     /// In order.
     pub workloads: Vec<&'static Workload>,
     /// In order.
@@ -77,7 +78,7 @@ pub fn parts(arguments: &Arguments) -> Result<Vec<Part>> {
     }])
 }
 
-fn kept(file: File, arguments: &Arguments) -> Part {
+fn kept(file: ResultFile, arguments: &Arguments) -> Part {
     let workloads: Vec<&Workload> = WORKLOADS.iter().filter(|workload| workload.file == Some(file)).collect();
     let is_taken = |system: &System| workloads.iter().any(|workload| file::kept_systems(workload).contains(system));
     let systems = SYSTEMS.into_iter().filter(is_taken).collect();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::metric::{Metric, Sample};
-use super::run::Amount;
+use super::run_amount::RunAmount;
 use crate::process;
 
 /// Bytes of the answer to pgbench's read, so many a GET brings.
@@ -29,10 +29,10 @@ pub fn knock(port: u16) -> Result<()> {
 }
 
 /// GETs by `redis-benchmark`: how many, and their rate. It counts requests, not seconds: it runs until enough time has passed.
-pub fn get(port: u16, clients: u32, amount: Amount) -> Result<(f64, Sample)> {
+pub fn get(port: u16, clients: u32, amount: RunAmount) -> Result<(f64, Sample)> {
     let (seconds, requests) = match amount {
-        Amount::Seconds(seconds) => (seconds, 20_000),
-        Amount::Transactions(count) => (0, count),
+        RunAmount::Seconds(seconds) => (seconds, 20_000),
+        RunAmount::Transactions(count) => (0, count),
     };
     run(port, clients, "set", 1_000)?;
     let begin = Instant::now();

@@ -14,6 +14,7 @@ use super::metric::{Metric, Sample};
 use super::pgbench;
 use super::proc;
 use super::redis;
+use super::run_amount::RunAmount;
 use super::rush;
 use super::stats::percentile;
 use super::system::{Program, Running, System};
@@ -28,15 +29,6 @@ const PIPELINE_STATEMENT: &str = "SELECT 1";
 
 /// The program that shows texts to Weir's code ends within this time.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(60);
-
-/// How long a run goes on.
-#[derive(Debug, Clone, Copy)]
-pub enum Amount {
-    /// Until this many seconds have passed.
-    Seconds(u32),
-    /// Until about this many transactions (statements, results) are done.
-    Transactions(u32),
-}
 
 /// Work of a run, before it is divided by anything.
 struct Done {
@@ -72,7 +64,7 @@ pub fn measure(workload: &Workload, system: &Running, seconds: u32, folder: &Pat
     };
     let reads_before = reads_by_node(workload, system)?;
     let before = system.pid().map(proc::cpu_seconds).transpose()?;
-    let done = perform(workload, system, Amount::Seconds(seconds), folder)?;
+    let done = perform(workload, system, RunAmount::Seconds(seconds), folder)?;
     writers.iter_mut().try_for_each(pgbench::Writers::check)?;
     let mut sample = done.sample;
     if let (Some(pid), Some(before)) = (system.pid(), before) {
@@ -135,11 +127,11 @@ pub fn first_sight(program: &Program) -> Result<Sample> {
 }
 
 /// Runs without measuring and returns the transactions done: for the counters, which measure around it.
-pub fn transactions(workload: &Workload, system: &Running, amount: Amount, folder: &Path) -> Result<f64> {
+pub fn transactions(workload: &Workload, system: &Running, amount: RunAmount, folder: &Path) -> Result<f64> {
     Ok(perform(workload, system, amount, folder)?.transactions)
 }
 
-fn perform(workload: &Workload, system: &Running, amount: Amount, folder: &Path) -> Result<Done> {
+fn perform(workload: &Workload, system: &Running, amount: RunAmount, folder: &Path) -> Result<Done> {
     let database = system.database(workload);
     match workload.kind {
         Kind::Hits if system.system() == System::Redis => {
@@ -189,11 +181,11 @@ fn perform(workload: &Workload, system: &Running, amount: Amount, folder: &Path)
 }
 
 /// Repeats `step`, which is worth `weight` transactions and returns the bytes it received.
-fn repeat(amount: Amount, weight: u32, mut step: impl FnMut() -> Result<u64>) -> Result<Done> {
+fn repeat(amount: RunAmount, weight: u32, mut step: impl FnMut() -> Result<u64>) -> Result<Done> {
     let begin = Instant::now();
     let enough = |rounds: usize| match amount {
-        Amount::Seconds(seconds) => begin.elapsed() >= Duration::from_secs(seconds.into()),
-        Amount::Transactions(count) => u32::try_from(rounds).is_ok_and(|rounds| rounds * weight >= count),
+        RunAmount::Seconds(seconds) => begin.elapsed() >= Duration::from_secs(seconds.into()),
+        RunAmount::Transactions(count) => u32::try_from(rounds).is_ok_and(|rounds| rounds * weight >= count),
     };
     let mut latencies: Vec<f64> = Vec::new();
     let mut bytes = 0.0;

@@ -13,7 +13,7 @@ use mio::{Events, Interest, Poll, Token};
 use super::client::{Client, query};
 use super::metric::{Metric, Sample};
 use super::pgbench::READ_OF_ROW;
-use super::run::Amount;
+use super::run_amount::RunAmount;
 use super::workload::HIT_ROWS;
 
 /// ReadyForQuery outside a transaction: the end of every answer. No row of these workloads has it in its middle.
@@ -56,7 +56,7 @@ impl Asker {
 }
 
 /// Reads of the `HIT_ROWS` rows: how many, and their rate.
-pub fn run(port: u16, database: &str, clients: u32, amount: Amount) -> Result<(f64, Sample)> {
+pub fn run(port: u16, database: &str, clients: u32, amount: RunAmount) -> Result<(f64, Sample)> {
     let mut buffer = [0; ANSWER_BYTES_MAX];
     let questions: Vec<Vec<u8>> = (1..=HIT_ROWS).map(|row| query(&format!("{READ_OF_ROW} {row};"))).collect();
     let mut poll = Poll::new()?;
@@ -72,8 +72,8 @@ pub fn run(port: u16, database: &str, clients: u32, amount: Amount) -> Result<(f
     askers.iter_mut().try_for_each(|asker| asker.ask(&questions))?;
     let (mut events, mut done) = (Events::with_capacity(askers.len()), 0_u32);
     let is_enough = |done| match amount {
-        Amount::Seconds(seconds) => begin.elapsed() >= Duration::from_secs(seconds.into()),
-        Amount::Transactions(count) => done >= count,
+        RunAmount::Seconds(seconds) => begin.elapsed() >= Duration::from_secs(seconds.into()),
+        RunAmount::Transactions(count) => done >= count,
     };
     while !is_enough(done) {
         poll.poll(&mut events, Some(ANSWER_LIMIT))?;

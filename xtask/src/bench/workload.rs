@@ -1,6 +1,6 @@
 //! The workloads: one row each.
 
-use super::file::File;
+use super::result_file::ResultFile;
 
 /// How pgbench sends its statements (`-M`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -176,12 +176,12 @@ pub struct Workload {
     /// When it runs without being asked for by its name.
     pub runs: Runs,
     /// The file in which its results are kept, if they are.
-    pub file: Option<File>,
+    pub file: Option<ResultFile>,
 }
 
 impl Workload {
     /// The row, with results that are kept in this file.
-    const fn kept(self, file: File) -> Self {
+    const fn kept(self, file: ResultFile) -> Self {
         Self { file: Some(file), ..self }
     }
 
@@ -223,12 +223,12 @@ const fn cached(name: &'static str, kind: Kind, clients: u32, unit: &'static str
 }
 
 const fn shelved(name: &'static str, kind: Kind, unit: &'static str) -> Workload {
-    before(Stage::Shelved, name, kind, 8, unit).kept(File::Cache)
+    before(Stage::Shelved, name, kind, 8, unit).kept(ResultFile::Cache)
 }
 
 const fn idle(name: &'static str, statements: u32, clients: u32) -> Workload {
     let unit = if statements == 0 { "client that only logged in" } else { "client that ran one statement" };
-    other(name, Kind::Idle { statements }, clients, unit).kept(File::Clients)
+    other(name, Kind::Idle { statements }, clients, unit).kept(ResultFile::Clients)
 }
 
 const fn tables(name: &'static str, tables: u32) -> Workload {
@@ -241,42 +241,42 @@ const fn through(door: Door, name: &'static str, kind: Kind, clients: u32, unit:
 
 /// All workloads in the order they run within a round.
 pub const WORKLOADS: &[Workload] = &[
-    select("simple-1", Mode::Simple, 1, Runs::Full).kept(File::Clients),
-    select("simple-8", Mode::Simple, 8, Runs::Quick).kept(File::Clients),
-    select("simple-64", Mode::Simple, 64, Runs::Quick).kept(File::Clients),
-    select("simple-256", Mode::Simple, 256, Runs::Full).kept(File::Clients),
-    select("simple-1000", Mode::Simple, 1_000, Runs::Full).kept(File::Clients),
+    select("simple-1", Mode::Simple, 1, Runs::Full).kept(ResultFile::Clients),
+    select("simple-8", Mode::Simple, 8, Runs::Quick).kept(ResultFile::Clients),
+    select("simple-64", Mode::Simple, 64, Runs::Quick).kept(ResultFile::Clients),
+    select("simple-256", Mode::Simple, 256, Runs::Full).kept(ResultFile::Clients),
+    select("simple-1000", Mode::Simple, 1_000, Runs::Full).kept(ResultFile::Clients),
     select("extended-1", Mode::Extended, 1, Runs::Full),
-    select("extended-8", Mode::Extended, 8, Runs::Full).kept(File::Table),
-    select("extended-64", Mode::Extended, 64, Runs::Full).kept(File::Table),
+    select("extended-8", Mode::Extended, 8, Runs::Full).kept(ResultFile::Table),
+    select("extended-64", Mode::Extended, 64, Runs::Full).kept(ResultFile::Table),
     select("prepared-1", Mode::Prepared, 1, Runs::Full),
-    select("prepared-8", Mode::Prepared, 8, Runs::Quick).kept(File::Table),
-    select("prepared-64", Mode::Prepared, 64, Runs::Full).kept(File::Table),
-    select("epoll-simple-8", Mode::Simple, 8, Runs::Full).kept(File::Table).on(Stage::Epoll),
-    select("epoll-simple-64", Mode::Simple, 64, Runs::Full).kept(File::Table).on(Stage::Epoll),
-    select("epoll-extended-8", Mode::Extended, 8, Runs::Full).kept(File::Table).on(Stage::Epoll),
-    select("epoll-extended-64", Mode::Extended, 64, Runs::Full).kept(File::Table).on(Stage::Epoll),
-    select("epoll-prepared-8", Mode::Prepared, 8, Runs::Full).kept(File::Table).on(Stage::Epoll),
-    select("epoll-prepared-64", Mode::Prepared, 64, Runs::Full).kept(File::Table).on(Stage::Epoll),
-    select("busy-simple-1", Mode::Simple, 1, Runs::Full).kept(File::Table).on(Stage::Busy),
-    select("busy-simple-8", Mode::Simple, 8, Runs::Full).kept(File::Table).on(Stage::Busy),
-    select("busy-prepared-64", Mode::Prepared, 64, Runs::Full).kept(File::Table).on(Stage::Busy),
+    select("prepared-8", Mode::Prepared, 8, Runs::Quick).kept(ResultFile::Table),
+    select("prepared-64", Mode::Prepared, 64, Runs::Full).kept(ResultFile::Table),
+    select("epoll-simple-8", Mode::Simple, 8, Runs::Full).kept(ResultFile::Table).on(Stage::Epoll),
+    select("epoll-simple-64", Mode::Simple, 64, Runs::Full).kept(ResultFile::Table).on(Stage::Epoll),
+    select("epoll-extended-8", Mode::Extended, 8, Runs::Full).kept(ResultFile::Table).on(Stage::Epoll),
+    select("epoll-extended-64", Mode::Extended, 64, Runs::Full).kept(ResultFile::Table).on(Stage::Epoll),
+    select("epoll-prepared-8", Mode::Prepared, 8, Runs::Full).kept(ResultFile::Table).on(Stage::Epoll),
+    select("epoll-prepared-64", Mode::Prepared, 64, Runs::Full).kept(ResultFile::Table).on(Stage::Epoll),
+    select("busy-simple-1", Mode::Simple, 1, Runs::Full).kept(ResultFile::Table).on(Stage::Busy),
+    select("busy-simple-8", Mode::Simple, 8, Runs::Full).kept(ResultFile::Table).on(Stage::Busy),
+    select("busy-prepared-64", Mode::Prepared, 64, Runs::Full).kept(ResultFile::Table).on(Stage::Busy),
     select("busy-epoll-simple-1", Mode::Simple, 1, Runs::Full).on(Stage::BusyEpoll),
     select("busy-epoll-simple-8", Mode::Simple, 8, Runs::Full).on(Stage::BusyEpoll),
     select("busy-epoll-prepared-64", Mode::Prepared, 64, Runs::Full).on(Stage::BusyEpoll),
-    other("tpcb-8", Kind::TpcbLike, 8, "transaction").kept(File::Table),
-    other("connect-10", Kind::Connect, 10, "connection and read").kept(File::Table),
-    through(Door::Tls, "tls-simple-8", Kind::Select(Mode::Simple), 8, "read over TLS").kept(File::Table),
+    other("tpcb-8", Kind::TpcbLike, 8, "transaction").kept(ResultFile::Table),
+    other("connect-10", Kind::Connect, 10, "connection and read").kept(ResultFile::Table),
+    through(Door::Tls, "tls-simple-8", Kind::Select(Mode::Simple), 8, "read over TLS").kept(ResultFile::Table),
     through(Door::Tls, "tls-simple-64", Kind::Select(Mode::Simple), 64, "read over TLS"),
-    through(Door::Tls, "tls-connect-10", Kind::Connect, 10, "connection over TLS and read").kept(File::Table),
-    through(Door::Scram, "scram-connect-10", Kind::Connect, 10, "connection with SCRAM-SHA-256 and read").kept(File::Table),
+    through(Door::Tls, "tls-connect-10", Kind::Connect, 10, "connection over TLS and read").kept(ResultFile::Table),
+    through(Door::Scram, "scram-connect-10", Kind::Connect, 10, "connection with SCRAM-SHA-256 and read").kept(ResultFile::Table),
     idle("idle-new-10000", 0, 10_000),
     idle("idle-used-100", 1, 100),
     idle("idle-used-1000", 1, 1_000),
     idle("idle-used-3000", 1, 3_000),
     idle("idle-used-10000", 1, 10_000),
-    other("rows", Kind::Rows { statement: "SELECT line FROM bench_rows" }, 1, "result of 1,000,000 rows").kept(File::Table),
-    other("copy", Kind::Rows { statement: "COPY bench_rows TO STDOUT" }, 1, "result of 1,000,000 rows").kept(File::Table),
+    other("rows", Kind::Rows { statement: "SELECT line FROM bench_rows" }, 1, "result of 1,000,000 rows").kept(ResultFile::Table),
+    other("copy", Kind::Rows { statement: "COPY bench_rows TO STDOUT" }, 1, "result of 1,000,000 rows").kept(ResultFile::Table),
     other("pipeline-batch", Kind::Pipeline { syncs: 1 }, 1, "statement of 100 before one Sync, latency per 100"),
     other(
         "pipeline-sync",
@@ -288,9 +288,9 @@ pub const WORKLOADS: &[Workload] = &[
     before(Stage::Shared, "tenant-quiet", Kind::Tenants { noisy: 50 }, 3, "read of a tenant beside 50 busy clients of another"),
     other("same-8", Kind::Same, 8, "read, always of one text"),
     other("first-sight", Kind::FirstSight, 1, "text never seen before"),
-    before(Stage::Unspread, "unrouted-8", Kind::Select(Mode::Simple), 8, "read, all on the primary").kept(File::Table),
-    before(Stage::Spread, "spread-8", Kind::Select(Mode::Simple), 8, "read on one of three servers").kept(File::Table),
-    before(Stage::Spread, "spread-64", Kind::Select(Mode::Simple), 64, "read on one of three servers").kept(File::Table),
+    before(Stage::Unspread, "unrouted-8", Kind::Select(Mode::Simple), 8, "read, all on the primary").kept(ResultFile::Table),
+    before(Stage::Spread, "spread-8", Kind::Select(Mode::Simple), 8, "read on one of three servers").kept(ResultFile::Table),
+    before(Stage::Spread, "spread-64", Kind::Select(Mode::Simple), 64, "read on one of three servers").kept(ResultFile::Table),
     before(Stage::Session, "causal-session", Kind::Mixed, 8, "write and nine reads"),
     before(Stage::Uncausal, "causal-off", Kind::Mixed, 8, "write and nine reads"),
     beside(Stage::Session, "beside-session-0", 0, Written::Another),
@@ -305,7 +305,7 @@ pub const WORKLOADS: &[Workload] = &[
     beside(Stage::Session, "within-session-200", 200, Written::Read),
     beside(Stage::Standbys, "within-tables-200", 200, Written::Read),
     beside(Stage::Unspread, "within-primary-200", 200, Written::Read),
-    tables("tables-1", 1).kept(File::Table),
+    tables("tables-1", 1).kept(ResultFile::Table),
     tables("tables-2", 2),
     tables("tables-4", 4),
     tables("tables-8", 8),
@@ -313,30 +313,30 @@ pub const WORKLOADS: &[Workload] = &[
     tables("tables-32", 32),
     tables("tables-64", 64),
     tables("tables-128", 128),
-    tables("tables-256", 256).kept(File::Table),
-    cached("hits-4", Kind::Hits, 4, "read that is a hit").kept(File::Cache),
-    cached("hits-8", Kind::Hits, 8, "read that is a hit").kept(File::Cache),
-    other("hits-8-off", Kind::Hits, 8, "the same without a cache").kept(File::Cache),
-    cached("hits-64", Kind::Hits, 64, "read that is a hit").kept(File::Cache),
-    cached("hits-256", Kind::Hits, 256, "read that is a hit").kept(File::Cache),
-    cached("rush-64", Kind::Rush, 64, "read that is a hit, by a cheap client").kept(File::Cache),
-    other("rush-64-off", Kind::Rush, 64, "the same without a cache").kept(File::Cache),
-    cached("ratio-0", Kind::HitRatio { percent: 0 }, 8, "read, none a hit").kept(File::Cache),
-    other("ratio-0-off", Kind::HitRatio { percent: 0 }, 8, "the same without a cache").kept(File::Cache),
-    cached("ratio-10", Kind::HitRatio { percent: 10 }, 8, "read, 10 % hits").kept(File::Cache),
-    other("ratio-10-off", Kind::HitRatio { percent: 10 }, 8, "the same without a cache").kept(File::Cache),
-    cached("ratio-20", Kind::HitRatio { percent: 20 }, 8, "read, 20 % hits").kept(File::Cache),
-    other("ratio-20-off", Kind::HitRatio { percent: 20 }, 8, "the same without a cache").kept(File::Cache),
-    cached("ratio-40", Kind::HitRatio { percent: 40 }, 8, "read, 40 % hits").kept(File::Cache),
-    other("ratio-40-off", Kind::HitRatio { percent: 40 }, 8, "the same without a cache").kept(File::Cache),
-    cached("ratio-60", Kind::HitRatio { percent: 60 }, 8, "read, 60 % hits").kept(File::Cache),
-    cached("ratio-80", Kind::HitRatio { percent: 80 }, 8, "read, 80 % hits").kept(File::Cache),
+    tables("tables-256", 256).kept(ResultFile::Table),
+    cached("hits-4", Kind::Hits, 4, "read that is a hit").kept(ResultFile::Cache),
+    cached("hits-8", Kind::Hits, 8, "read that is a hit").kept(ResultFile::Cache),
+    other("hits-8-off", Kind::Hits, 8, "the same without a cache").kept(ResultFile::Cache),
+    cached("hits-64", Kind::Hits, 64, "read that is a hit").kept(ResultFile::Cache),
+    cached("hits-256", Kind::Hits, 256, "read that is a hit").kept(ResultFile::Cache),
+    cached("rush-64", Kind::Rush, 64, "read that is a hit, by a cheap client").kept(ResultFile::Cache),
+    other("rush-64-off", Kind::Rush, 64, "the same without a cache").kept(ResultFile::Cache),
+    cached("ratio-0", Kind::HitRatio { percent: 0 }, 8, "read, none a hit").kept(ResultFile::Cache),
+    other("ratio-0-off", Kind::HitRatio { percent: 0 }, 8, "the same without a cache").kept(ResultFile::Cache),
+    cached("ratio-10", Kind::HitRatio { percent: 10 }, 8, "read, 10 % hits").kept(ResultFile::Cache),
+    other("ratio-10-off", Kind::HitRatio { percent: 10 }, 8, "the same without a cache").kept(ResultFile::Cache),
+    cached("ratio-20", Kind::HitRatio { percent: 20 }, 8, "read, 20 % hits").kept(ResultFile::Cache),
+    other("ratio-20-off", Kind::HitRatio { percent: 20 }, 8, "the same without a cache").kept(ResultFile::Cache),
+    cached("ratio-40", Kind::HitRatio { percent: 40 }, 8, "read, 40 % hits").kept(ResultFile::Cache),
+    other("ratio-40-off", Kind::HitRatio { percent: 40 }, 8, "the same without a cache").kept(ResultFile::Cache),
+    cached("ratio-60", Kind::HitRatio { percent: 60 }, 8, "read, 60 % hits").kept(ResultFile::Cache),
+    cached("ratio-80", Kind::HitRatio { percent: 80 }, 8, "read, 80 % hits").kept(ResultFile::Cache),
     shelved("memcached-20", Kind::HitRatio { percent: 20 }, "read, 20 % hits in memcached"),
     shelved("memcached-40", Kind::HitRatio { percent: 40 }, "read, 40 % hits in memcached"),
     shelved("memcached-80", Kind::HitRatio { percent: 80 }, "read, 80 % hits in memcached"),
     shelved("memcached-hits", Kind::Hits, "read that is a hit in memcached"),
-    cached("uncacheable", Kind::Uncacheable, 8, "read that is never kept").kept(File::Cache),
-    other("uncacheable-off", Kind::Uncacheable, 8, "the same without a cache").kept(File::Cache),
+    cached("uncacheable", Kind::Uncacheable, 8, "read that is never kept").kept(ResultFile::Cache),
+    other("uncacheable-off", Kind::Uncacheable, 8, "the same without a cache").kept(ResultFile::Cache),
     Workload {
         runs: Runs::Asked,
         ..before(Stage::Hoard, "invalidate-1k", Kind::Invalidate { answers: 1_000 }, 1, "write to a table of 1,000 answers")

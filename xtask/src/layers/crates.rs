@@ -38,6 +38,7 @@ const CRATES: &[Crate] = &[
     row("crates/failover", &["weir-config"], 0),
     row("crates/group", &[], 0),
     row("crates/group-failover", &["weir-failover", "weir-group"], 0),
+    row("crates/shard", &[], 0),
     row("crates/cache", &["weir-sql", "weir-config", "weir-catalog"], 2),
     row("crates/session", &["weir-wire", "weir-sql", "weir-io", "weir-config", "weir-catalog", "weir-failover", "weir-cache"], 0),
     row("crates/agent", &["weir-wire"], 0),
@@ -63,7 +64,7 @@ const CRATES: &[Crate] = &[
         ],
         4,
     ),
-    row("xtask", &["weir-demo"], 11),
+    row("xtask", &["weir-demo"], 2),
 ];
 
 /// Where a finding is to be mended that is about a row.

@@ -448,6 +448,8 @@ impl World {
         of.member = Some(GroupMember::new(settings, stored, u64::from(of.life) << 32, of.local(self.now)));
         (of.acting, of.ordered, of.is_stopped, of.writing) = Default::default();
         (of.is_started, of.backlog, of.accepted, of.held) = (true, Vec::new(), Vec::new(), None);
+        // A pause ends with the process that made it.
+        of.pause_until = 0;
         let life = of.life;
         self.after(0, 30_000, WorldEvent::Tick { host, life });
     }

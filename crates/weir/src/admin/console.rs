@@ -7,6 +7,8 @@ pub mod language;
 mod show_views;
 mod table;
 
+pub use crate::admin::console::show_views::VIEWS as CONSOLE_VIEWS;
+
 use crate::admin::console::language::ConsoleCommand;
 use crate::runtime::shared::ProxyShutdown;
 use crate::runtime::worker::{SessionEntry, Worker};

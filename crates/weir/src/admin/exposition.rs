@@ -446,6 +446,38 @@ pub fn readiness(shared: &SharedState) -> Result<(), String> {
     Ok(())
 }
 
+/// For load balancers: clients that write find a primary here.
+pub fn takes_writes(shared: &SharedState) -> Result<(), String> {
+    readiness(shared)?;
+    match shared.cluster.view.load().held {
+        Some(why) => Err(format!("writes wait: {why}")),
+        None => Ok(()),
+    }
+}
+
+/// For load balancers: clients that read find a standby here.
+pub fn takes_reads(shared: &SharedState) -> Result<(), String> {
+    health(shared)?;
+    if shared.stop_mode() != crate::runtime::shared::ProxyShutdown::No {
+        return Err("the proxy is shutting down".to_string());
+    }
+    if shared.pause_state.is_all_paused() {
+        return Err("all databases are paused".to_string());
+    }
+    let view = shared.cluster.view.load();
+    let serves = |at: usize| view.is_standby(at) && view.takes_reads(at);
+    if (0..view.nodes.len()).any(serves) { Ok(()) } else { Err("no standby takes reads".to_string()) }
+}
+
+/// For load balancers: one Weir of a group leads; a Weir without a group leads itself.
+pub fn leads(shared: &SharedState) -> Result<(), String> {
+    readiness(shared)?;
+    match shared.group.get() {
+        Some(seat) if !seat.view().leads(boot_now_ms()) => Err("another host leads the group".to_string()),
+        Some(_) | None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::metric_families::MetricKind;

@@ -207,7 +207,7 @@ impl<R> Listing<R> {
 }
 
 /// A list, whatever its rows are.
-pub trait AnyListing {
+pub trait AnyListing: Sync {
     fn heads(&self) -> Vec<ColumnHead>;
 
     /// True if users see different rows or values.

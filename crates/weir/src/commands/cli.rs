@@ -3,18 +3,19 @@
 use crate::agent::keeper::{self, AgentOptions};
 use crate::auth::trust;
 use crate::commands::check_servers;
+use crate::commands::http_probe::{self, ProbeQuestion};
 use crate::commands::manual_pages;
 use crate::commands::password_tools::{self, PgEnc, PgMd5};
 use crate::commands::pcp_client::{self, OfForming, OfHost, PcpArgs, PcpCommand};
 use crate::counted;
 use crate::process::supervisor::{self, StartedBy};
-use crate::process::{pcp_programs, pid_file};
-use crate::runtime::operator_files::{OperatorFiles, ProgramName};
+use crate::process::{pcp_programs, pid_file, renewal};
+use crate::runtime::operator_files::{EnvironmentUse, OperatorFiles, ProgramName};
 use crate::runtime::places;
 use anyhow::{Context, bail};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use rustix::process::{Pid, Signal, kill_process, setsid, test_kill_process};
+use rustix::process::{Pid, Signal, kill_process, setsid};
 use rustix::stdio::{dup2_stderr, dup2_stdout};
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read, Write};
@@ -47,7 +48,7 @@ const DAEMON_CHILD: &str = "WEIR_DAEMON_CHILD";
 
 /// A proxy for clusters of PostgreSQL.
 #[derive(Parser)]
-#[command(name = "weir", version = crate::VERSION, about, args_conflicts_with_subcommands = true)]
+#[command(name = "weir", version = crate::VERSION, long_version = version_page(), about, args_conflicts_with_subcommands = true)]
 struct WeirCli {
     #[command(subcommand)]
     command: Option<WeirCommand>,
@@ -64,6 +65,9 @@ struct ConfigFileArgs {
     /// A parameter that wins over the file.
     #[arg(short = 'c', long = "set", value_name = "NAME=VALUE", value_parser = assignment)]
     settings: Vec<(String, String)>,
+    /// Read WEIR_PARAMETER from the environment, which wins over the file; WEIR_PARAMETER_FILE names a file with the value.
+    #[arg(long)]
+    config_from_environment: bool,
     /// Rules of who may connect, used with enable_pool_hba; by default pool_hba.conf beside the configuration file.
     #[arg(short = 'a', long = "hba-file", value_name = "FILE")]
     hba_file: Option<PathBuf>,
@@ -91,6 +95,14 @@ struct RunArgs {
 }
 
 #[derive(Args)]
+struct ProbeArgs {
+    #[arg(value_enum, default_value = "ready")]
+    question: ProbeQuestion,
+    #[command(flatten)]
+    place: ConfigFileArgs,
+}
+
+#[derive(Args)]
 struct CheckArgs {
     #[command(flatten)]
     place: ConfigFileArgs,
@@ -103,6 +115,10 @@ struct CheckArgs {
 enum WeirCommand {
     /// Run in the foreground (the default).
     Run(RunArgs),
+    /// Replace the running proxy by a process of the program that is installed now: no client is lost (takeover_socket).
+    Renew(ConfigFileArgs),
+    /// Ask the running proxy of this machine if it is ready (the default) or alive; exit code 0 says yes (metrics_port).
+    Probe(ProbeArgs),
     /// Read a configuration and say what is wrong with it; with --connect also what is wrong with the servers.
     Check(CheckArgs),
     /// Print every parameter, its value, its source and its unit.
@@ -261,6 +277,10 @@ enum PgpoolVerb {
     Reload,
 }
 
+fn version_page() -> String {
+    format!("{}\nfeatures: {}\nparser: {}", crate::VERSION, crate::FEATURES.join(", "), weir_sql::PARSER)
+}
+
 fn assignment(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
     Ok((name.trim().to_string(), value.trim().to_string()))
@@ -278,6 +298,8 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
             PasswordTool::Md5(options) => password_tools::md5(&options),
             PasswordTool::Enc(options) => password_tools::enc(&options),
         }),
+        // The package of the agent has it by this name.
+        Some("weir-agent") => weir(WeirCli::parse_from(as_agent(arguments))),
         Some(_) | None => weir(WeirCli::parse_from(&arguments)),
     };
     match outcome {
@@ -287,6 +309,14 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn as_agent(arguments: Vec<OsString>) -> Vec<OsString> {
+    let rest: Vec<OsString> = arguments.into_iter().skip(1).collect();
+    // The command itself has no version of its own.
+    let is_version = matches!(rest.as_slice(), [one] if one == "--version" || one == "-V");
+    let command = (!is_version).then(|| OsString::from("agent"));
+    [OsString::from("weir")].into_iter().chain(command).chain(rest).collect()
 }
 
 /// Exit code as in Pgpool-II.
@@ -299,6 +329,8 @@ fn weir(weir: WeirCli) -> anyhow::Result<ExitCode> {
     match weir.command {
         None => run(&weir.run),
         Some(WeirCommand::Run(options)) => run(&options),
+        Some(WeirCommand::Renew(options)) => renew(&options),
+        Some(WeirCommand::Probe(options)) => probe(&options),
         Some(WeirCommand::Check(options)) => check(&options.place, options.connect.then_some(ServerChecks::Asked)),
         Some(WeirCommand::ShowConfig(options)) => show_config(&options),
         Some(WeirCommand::SampleConfig) => say(&config::sample_file()),
@@ -341,10 +373,15 @@ fn say(text: &str) -> anyhow::Result<ExitCode> {
 }
 
 impl ConfigFileArgs {
+    fn environment(&self) -> EnvironmentUse {
+        if self.config_from_environment { EnvironmentUse::Parameters } else { EnvironmentUse::Ignored }
+    }
+
     fn files(&self) -> OperatorFiles {
         OperatorFiles {
             config: self.file.clone(),
             settings: self.settings.clone(),
+            environment: self.environment(),
             hba: self.hba_file.clone(),
             pcp: self.pcp_file.clone(),
             key: self.key_file.clone(),
@@ -365,7 +402,8 @@ fn read(files: &OperatorFiles) -> (Option<Config>, usize) {
 }
 
 fn run(options: &RunArgs) -> anyhow::Result<ExitCode> {
-    if options.place.file.is_none() && options.place.settings.is_empty() {
+    let has_variables = options.place.environment() == EnvironmentUse::Parameters;
+    if options.place.file.is_none() && options.place.settings.is_empty() && !has_variables {
         bail!("no configuration: give one with -f FILE, or try `weir demo` (`weir --help` says more)");
     }
     let files = OperatorFiles { takes_over: options.takeover, ..options.place.files() };
@@ -376,6 +414,21 @@ fn run(options: &RunArgs) -> anyhow::Result<ExitCode> {
     }
     supervisor::run(&files, config, StartedBy::Foreground, |_| {})?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says nothing of warnings, which the running proxy has told.
+fn renew(options: &ConfigFileArgs) -> anyhow::Result<ExitCode> {
+    let Some(config) = options.files().read().config else { bail!("the configuration has errors: weir check names them") };
+    let (old, new) = renewal::renew(&config.admin.takeover_socket)?;
+    let (old, new) = (old.as_raw_nonzero(), new.as_raw_nonzero());
+    say(&format!("process {new} serves new clients; process {old} ends when its last client has left\n"))
+}
+
+fn probe(options: &ProbeArgs) -> anyhow::Result<ExitCode> {
+    let Some(config) = options.place.files().read().config else { bail!("the configuration has errors: weir check names them") };
+    let answer = http_probe::ask(&config, options.question)?;
+    say(&format!("{}\n", answer.text))?;
+    Ok(if answer.is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn discard_status(config: &Config) {
@@ -540,6 +593,7 @@ fn pgpool(options: &PgpoolCli, arguments: &[OsString]) -> anyhow::Result<ExitCod
     let files = OperatorFiles {
         config: Some(options.file.clone()),
         settings,
+        environment: EnvironmentUse::Ignored,
         hba: options.hba_file.clone(),
         pcp: options.pcp_file.clone(),
         key: options.key_file.clone(),
@@ -574,17 +628,6 @@ fn pgpool(options: &PgpoolCli, arguments: &[OsString]) -> anyhow::Result<ExitCod
     }
 }
 
-/// A zombie can be signalled, but is gone.
-fn lives(pid: Pid) -> bool {
-    if test_kill_process(pid).is_err() {
-        return false;
-    }
-    // The state follows the command's name in parentheses, which may hold any character.
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
-    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
-    state != Some('Z')
-}
-
 fn signal(config: &Config, signal: Signal) -> anyhow::Result<Pid> {
     let pid = pid_file::running(&config.pid_file)?
         .with_context(|| format!("no running proxy: none holds {} (pid_file_name)", config.pid_file.display()))?;
@@ -605,7 +648,7 @@ fn stop(config: &Config, mode: PgpoolStopMode) -> anyhow::Result<ExitCode> {
     }
     complain(&format!("stop request sent to weir (pid: {}). waiting for termination...", pid.as_raw_nonzero()));
     let asked = Instant::now();
-    while lives(pid) {
+    while pid_file::lives(pid) {
         if asked.elapsed() >= limit {
             let next = match mode {
                 PgpoolStopMode::Smart => "its clients have not left; \"-m fast stop\" does not wait for them",

@@ -41,7 +41,7 @@ impl LogLineFormat {
     }
 }
 
-fn name(level: Level) -> &'static str {
+pub fn name(level: Level) -> &'static str {
     match level {
         Level::Debug5 | Level::Debug4 | Level::Debug3 | Level::Debug2 | Level::Debug1 => "DEBUG",
         Level::Info => "INFO",
@@ -144,6 +144,11 @@ pub fn utc(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil(days as i64);
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+/// Seconds since 1970 as `1970-01-01T00:00:00Z`.
+pub fn rfc3339(seconds: u64) -> String {
+    format!("{}Z", utc(seconds).replacen(' ', "T", 1))
 }
 
 /// Date of a day since 1970-01-01, Gregorian: eras of 400 years that begin in March.

@@ -3,10 +3,12 @@
 use crate::admin::exposition;
 use crate::log::Level;
 use crate::runtime::shared::SharedState;
+use rustix::process::Pid;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -14,6 +16,8 @@ use std::time::Duration;
 pub struct SystemdNotifier {
     socket: Option<PathBuf>,
     watchdog: Option<Duration>,
+    /// The unit has another main process, and what this one says would be refused.
+    is_former: Arc<AtomicBool>,
 }
 
 impl SystemdNotifier {
@@ -22,11 +26,17 @@ impl SystemdNotifier {
         let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
         let is_ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
         let watchdog = number("WATCHDOG_USEC").filter(|us| is_ours && *us > 0).map(Duration::from_micros);
-        SystemdNotifier { socket: std::env::var_os("NOTIFY_SOCKET").map(PathBuf::from), watchdog }
+        SystemdNotifier { socket: std::env::var_os("NOTIFY_SOCKET").map(PathBuf::from), watchdog, is_former: Arc::default() }
     }
 
     pub fn ready(&self) {
         self.send(&format!("READY=1\nMAINPID={}", std::process::id()));
+    }
+
+    /// Makes a process of the same unit its main one. This one is silent from then on: its end is not the unit's.
+    pub fn hand_over_to(&self, process: Pid) {
+        self.send(&format!("MAINPID={}", process.as_raw_nonzero()));
+        self.is_former.store(true, Ordering::Release);
     }
 
     /// Starts a reload; `ready` ends it.
@@ -45,7 +55,7 @@ impl SystemdNotifier {
     }
 
     fn send(&self, text: &str) {
-        let Some(path) = &self.socket else { return };
+        let Some(path) = self.socket.as_ref().filter(|_| !self.is_former.load(Ordering::Acquire)) else { return };
         // `@` marks an abstract name.
         let address = match path.as_os_str().as_bytes() {
             [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
@@ -90,7 +100,7 @@ mod tests {
     use super::*;
 
     fn check_sent(path: PathBuf, listener: &UnixDatagram) {
-        let notify = SystemdNotifier { socket: Some(path), watchdog: None };
+        let notify = SystemdNotifier { socket: Some(path), ..SystemdNotifier::default() };
         notify.stopping();
         let mut buffer = [0; 200];
         let bytes = listener.recv(&mut buffer).unwrap();
@@ -98,6 +108,12 @@ mod tests {
         notify.reloading();
         let bytes = listener.recv(&mut buffer).unwrap();
         assert!(buffer[..bytes].starts_with(b"RELOADING=1\nMONOTONIC_USEC="));
+        notify.hand_over_to(Pid::INIT);
+        notify.clone().stopping();
+        let bytes = listener.recv(&mut buffer).unwrap();
+        assert_eq!(&buffer[..bytes], b"MAINPID=1");
+        listener.set_nonblocking(true).unwrap();
+        assert!(listener.recv(&mut buffer).is_err(), "a former main process says nothing");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use anyhow::{Context, bail, ensure};
 use rustix::fs::{FlockOperation, OFlags, fcntl_lock};
 use rustix::io::Errno;
-use rustix::process::{Flock, FlockType, Pid, fcntl_getlk};
+use rustix::process::{Flock, FlockType, Pid, fcntl_getlk, test_kill_process};
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -62,6 +62,17 @@ impl Drop for PidFile {
             let _ = std::fs::remove_file(&self.path);
         }
     }
+}
+
+/// A zombie can be signalled, but is gone.
+pub fn lives(pid: Pid) -> bool {
+    if test_kill_process(pid).is_err() {
+        return false;
+    }
+    // The state follows the command's name in parentheses, which may hold any character.
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    state != Some('Z')
 }
 
 fn lock_at(path: &Path) -> anyhow::Result<File> {

@@ -7,7 +7,8 @@ use crate::log::{Level, ProxyLog, last_words};
 use crate::process::acceptor::{self, SmartStopAdmission};
 use crate::process::notify::SystemdNotifier;
 use crate::process::pid_file::{PidFile, PidFileClaim};
-use crate::process::takeover::{self, OldProxy};
+use crate::process::renewal::SuccessorStarter;
+use crate::process::takeover::{self, OldProxy, UnitSide};
 use crate::process::{tasks, thread};
 use crate::runtime::group_seat::HandedMember;
 use crate::runtime::inherit::InheritedSockets;
@@ -140,7 +141,8 @@ pub fn run(files: &OperatorFiles, config: Config, start: StartedBy, ready: impl 
         relieve(old, &shared);
     }
     if !way.as_os_str().is_empty() {
-        match takeover::offer(&way, sockets.copies, &shared) {
+        let unit = UnitSide { starter: SuccessorStarter::new(files), notify: notify.clone() };
+        match takeover::offer(&way, sockets.copies, &shared, unit) {
             Ok(()) => paths.push(way),
             // The old proxy has gone: go on.
             Err(cause) if is_relief => {

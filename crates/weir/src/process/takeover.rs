@@ -19,6 +19,8 @@
 //! After a failure before "ready" the old proxy goes on unchanged, in a group as a member that was restarted (`watchdog::successor_line`).
 
 use crate::log::{Level, ProxyLog};
+use crate::process::notify::SystemdNotifier;
+use crate::process::renewal::SuccessorStarter;
 use crate::runtime::group_seat::{FormerLine, GroupOrder, GroupSeat, HandedMember};
 use crate::runtime::inherit::InheritedSockets;
 use crate::runtime::mail::ControlOrder;
@@ -27,6 +29,7 @@ use anyhow::{Context, anyhow, bail, ensure};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::process::Pid;
 use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -48,10 +51,13 @@ const GROUP: &str = "group";
 /// Both are followed by the length of a text. A refusal has the reason as its text.
 const MEMBER: &str = "member";
 const DENIED: &str = "denied";
+/// Asks for a process that takes over, which is answered with its number or with a refusal.
+pub const RENEW: &str = "weir renew 1";
+pub const STARTED: &str = "started ";
 const READY: &str = "ready";
 const CLOSED: &str = "closed";
 
-const WORD_LIMIT: Duration = Duration::from_secs(5);
+pub const WORD_LIMIT: Duration = Duration::from_secs(5);
 /// Time for the new proxy to become ready.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 /// Time for the old proxy to serve the clients it has accepted.
@@ -59,6 +65,7 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 /// Time for the old proxy to leave its place in the group: orders to servers end, and a write of its state under way.
 const LEAVE_PLACE_LIMIT: Duration = Duration::from_secs(10);
 const SOCKETS_MAX: usize = 64;
+const WORD_BYTES_MAX: u64 = 100;
 /// Of the length of a text on the line.
 const LENGTH_DIGITS: usize = 8;
 
@@ -138,7 +145,7 @@ fn check_peer(stream: &UnixStream) -> anyhow::Result<()> {
 }
 
 /// Waits on a thread for a process that takes over. `sockets` are copies of the listening sockets.
-pub fn offer(path: &Path, sockets: Vec<OwnedFd>, shared: &Arc<SharedState>) -> anyhow::Result<()> {
+pub fn offer(path: &Path, sockets: Vec<OwnedFd>, shared: &Arc<SharedState>, mut unit: UnitSide) -> anyhow::Result<()> {
     ensure!(
         sockets.len() <= SOCKETS_MAX,
         "takeover_socket: {} listening sockets, at most {SOCKETS_MAX} can be passed",
@@ -152,8 +159,9 @@ pub fn offer(path: &Path, sockets: Vec<OwnedFd>, shared: &Arc<SharedState>) -> a
     let thread = std::thread::Builder::new().name("takeover".into());
     thread.spawn(move || {
         for stream in listener.incoming().flatten() {
-            match serve(&stream, &shared) {
-                Ok(()) => return,
+            match serve(&stream, &shared, &mut unit) {
+                Ok(OfferState::HandedOver) => return,
+                Ok(OfferState::Open) => {}
                 Err(cause) => shared.log.say(Level::Warning, format_args!("nobody took over: {cause:#}")),
             }
         }
@@ -161,12 +169,35 @@ pub fn offer(path: &Path, sockets: Vec<OwnedFd>, shared: &Arc<SharedState>) -> a
     Ok(())
 }
 
-fn serve(stream: &UnixStream, shared: &Arc<SharedState>) -> anyhow::Result<()> {
+/// The service manager's side of a takeover.
+pub struct UnitSide {
+    pub starter: SuccessorStarter,
+    pub notify: SystemdNotifier,
+}
+
+enum OfferState {
+    Open,
+    HandedOver,
+}
+
+/// The process that offers its sockets there. `None`: none does.
+pub fn process_at(path: &Path) -> Option<Pid> {
+    let stream = UnixStream::connect(path).ok()?;
+    Some(socket_peercred(&stream).ok()?.pid)
+}
+
+fn serve(stream: &UnixStream, shared: &Arc<SharedState>, unit: &mut UnitSide) -> anyhow::Result<OfferState> {
     check_peer(stream)?;
     stream.set_read_timeout(Some(WORD_LIMIT))?;
     stream.set_write_timeout(Some(WORD_LIMIT))?;
     let mut line = BufReader::new(stream);
-    expect(&mut line, hello_of(&shared.config.load())).context("use_watchdog cannot be changed by --takeover")?;
+    let said = word_of(&mut line)?;
+    match said.as_str() {
+        // A look at who offers the sockets.
+        "" => return Ok(OfferState::Open),
+        RENEW => return start_successor(stream, shared, unit).map(|()| OfferState::Open),
+        _ => check_word(&said, hello_of(&shared.config.load())).context("use_watchdog cannot be changed by --takeover")?,
+    }
     ensure!(shared.stop_mode() == ProxyShutdown::No, "the proxy is stopping already");
     let count = {
         let sockets = shared.listeners.copies.lock();
@@ -185,20 +216,53 @@ fn serve(stream: &UnixStream, shared: &Arc<SharedState>) -> anyhow::Result<()> {
     if let Some(seat) = seat {
         seat.order(GroupOrder::Relieved);
     }
+    // Before the new process tells that it is ready, which the service manager takes from its main process only.
+    let successor = socket_peercred(stream)?.pid;
+    if unit.starter.is_own(successor) {
+        unit.notify.hand_over_to(successor);
+    }
     let said = (&*stream).write_all(format!("{CLOSED}\n").as_bytes());
     shared.log.say(Level::Log, format_args!("another process has taken over; ending when the last client has left"));
     shared.begin_stop(ProxyShutdown::Smart);
     end_later(shared);
     // Without this message the new proxy goes on later.
     let _ = said;
-    Ok(())
+    Ok(OfferState::HandedOver)
+}
+
+/// Answers a `weir renew`. The process that is started asks for the sockets next.
+fn start_successor(mut stream: &UnixStream, shared: &SharedState, unit: &mut UnitSide) -> anyhow::Result<()> {
+    let started = match shared.stop_mode() {
+        ProxyShutdown::No => unit.starter.start(),
+        ProxyShutdown::Smart | ProxyShutdown::Fast | ProxyShutdown::Immediate => Err("the proxy is stopping already".to_owned()),
+    };
+    let answer = match &started {
+        Ok(pid) => {
+            let pid = pid.as_raw_nonzero();
+            shared.log.say(Level::Log, format_args!("process {pid} is started to take over (weir renew)"));
+            format!("{STARTED}{pid}\n")
+        }
+        Err(why) => {
+            shared.log.say(Level::Warning, format_args!("weir renew starts no process: {why}"));
+            format!("{why}\n")
+        }
+    };
+    Ok(stream.write_all(answer.as_bytes())?)
 }
 
 fn expect(line: &mut impl BufRead, word: &str) -> anyhow::Result<()> {
+    check_word(&word_of(line)?, word)
+}
+
+fn word_of(line: &mut impl BufRead) -> anyhow::Result<String> {
     let mut said = String::new();
-    line.read_line(&mut said)?;
-    if said.trim_end() != word {
-        bail!("the other side said \"{}\" instead of \"{word}\"", said.trim_end().escape_debug());
+    line.take(WORD_BYTES_MAX).read_line(&mut said)?;
+    Ok(said.trim_end().to_owned())
+}
+
+fn check_word(said: &str, word: &str) -> anyhow::Result<()> {
+    if said != word {
+        bail!("the other side said \"{}\" instead of \"{word}\"", said.escape_debug());
     }
     Ok(())
 }

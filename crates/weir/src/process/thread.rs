@@ -1,7 +1,7 @@
 //! The control thread: starts its tasks, reads its mail, and ends after the workers.
 
 use crate::admin::acts::heard_acts;
-use crate::admin::http;
+use crate::admin::http::{self, Dashboard};
 use crate::admin::pcp::{self, PcpService};
 use crate::control::control_context::{ControlContext, WakeSubject};
 use crate::control::supervised::{TaskGuard, keep, run};
@@ -71,7 +71,7 @@ async fn attend(c: Rc<ControlContext>, sockets: ControlSockets) {
         let own = c.clone();
         tasks.push(keep(&c, "acts for the group".into(), move || heard_acts::serve(own.clone()), || {}));
     }
-    tasks.extend(sockets.readers.into_iter().filter_map(|reader| begin_http(&c, reader)));
+    tasks.extend(begin_http(&c, sockets.readers));
     tasks.extend(begin_pcp(&c, sockets.pcp));
     let mut beat_at = Instant::now();
     loop {
@@ -126,12 +126,27 @@ fn follow(c: &Rc<ControlContext>, database: Arc<KnownDatabase>) {
     run(c, name, wal_follower::watch(c.clone(), database), || {});
 }
 
-fn begin_http(c: &Rc<ControlContext>, reader: TcpListener) -> Option<TaskGuard> {
+/// Nothing without sockets.
+fn begin_http(c: &Rc<ControlContext>, readers: Vec<TcpListener>) -> Vec<TaskGuard> {
+    if readers.is_empty() {
+        return Vec::new();
+    }
+    let (dashboard, orders) = Dashboard::new(c.shared.clone());
+    let (own, pulse) = (c.clone(), dashboard.clone());
+    let mut tasks = vec![keep(c, "the dashboard".into(), move || http::pulse(own.clone(), pulse.clone()), || {})];
+    let (own, orders) = (c.clone(), Rc::new(tokio::sync::Mutex::new(orders)));
+    tasks.push(keep(c, "recoveries for the dashboard".into(), move || http::recover(own.clone(), orders.clone()), || {}));
+    tasks.extend(readers.into_iter().filter_map(|reader| begin_pages(c, &dashboard, reader)));
+    tasks
+}
+
+fn begin_pages(c: &Rc<ControlContext>, dashboard: &Arc<Dashboard>, reader: TcpListener) -> Option<TaskGuard> {
     let watched = reader.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(reader));
     match watched {
         Ok(listener) => {
-            let (own, listener) = (c.clone(), Rc::new(listener));
-            Some(keep(c, "pages over HTTP".into(), move || http::serve(own.clone(), listener.clone()), || {}))
+            let (own, dashboard, listener) = (c.clone(), dashboard.clone(), Rc::new(listener));
+            let begin = move || http::serve(own.clone(), dashboard.clone(), listener.clone());
+            Some(keep(c, "pages over HTTP".into(), begin, || {}))
         }
         Err(cause) => {
             c.shared.log.say(Level::Error, format_args!("cannot watch the socket of metrics_port: {cause}"));

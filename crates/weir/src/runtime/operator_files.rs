@@ -2,10 +2,12 @@
 
 use crate::auth::access::AccessFiles;
 use crate::runtime::tls_files::{self, TlsFileError, TlsFiles};
+use std::ffi::OsString;
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use weir_config::environment::{self, EnvironmentSetting};
 use weir_config::hba::{FileLoader, HbaRuleSet, IpNetwork, LoadError};
 use weir_config::passwd::{PasswdKey, PoolPasswdFile};
 use weir_config::{
@@ -27,6 +29,8 @@ pub struct OperatorFiles {
     pub config: Option<PathBuf>,
     /// `name = value` pairs that override the file.
     pub settings: Vec<(String, String)>,
+    /// Variables such as `WEIR_PORT` override the file, and are overridden by `settings`.
+    pub environment: EnvironmentUse,
     /// `pool_hba.conf`, if not beside the configuration.
     pub hba: Option<PathBuf>,
     /// `pcp.conf`, if not beside the configuration.
@@ -45,6 +49,14 @@ pub enum ProgramName {
     Pgpool,
 }
 
+/// A variable that happens to have the name of a parameter changes nothing unless it is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EnvironmentUse {
+    #[default]
+    Ignored,
+    Parameters,
+}
+
 impl OperatorFiles {
     pub fn read(&self) -> ConfigReadResult {
         let mut load = |path: &Path| read_bounded(path).map_err(|cause| cause.to_string());
@@ -58,11 +70,21 @@ impl OperatorFiles {
                 source: SettingSource::CalledPgpool,
             });
         }
+        let variables = self.variables(&mut load);
         if self.config.is_none() {
             let mut empty = |_: &Path| Ok(Vec::new());
-            return config::read_with_defaults(&path, &stands, &self.settings, &mut empty);
+            return config::read_with_defaults(&path, &stands, &variables, &self.settings, &mut empty);
         }
-        config::read_with_defaults(&path, &stands, &self.settings, &mut load)
+        config::read_with_defaults(&path, &stands, &variables, &self.settings, &mut load)
+    }
+
+    /// Files of secrets are read again at each reload.
+    fn variables(&self, load: &mut dyn FnMut(&Path) -> Result<Vec<u8>, String>) -> Vec<EnvironmentSetting> {
+        let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+        match self.environment {
+            EnvironmentUse::Ignored => Vec::new(),
+            EnvironmentUse::Parameters => environment::settings(std::env::vars_os().filter_map(text), load),
+        }
     }
 
     /// Reads the files of access. `None`: unusable, see the problems.
@@ -331,7 +353,7 @@ mod tests {
             let stands: Vec<SubstituteDefault> =
                 of_debian(Path::new(path), |_| true).into_iter().chain(more.iter().cloned()).collect();
             let mut file = |_: &Path| Ok(text.as_bytes().to_vec());
-            config::read_with_defaults(Path::new(path), &stands, &[], &mut file).draft
+            config::read_with_defaults(Path::new(path), &stands, &[], &[], &mut file).draft
         };
         let config = read("/etc/pgpool2/pgpool.conf", &[], "");
         assert_eq!(config.unix_socket_directories, [Path::new("/var/run/postgresql")]);
@@ -361,7 +383,7 @@ mod tests {
             expected.map(|(name, value)| SubstituteDefault { name, value: value.to_owned(), source: SettingSource::Unit })
         );
         let mut file = |_: &Path| Ok(b"backend_hostname0 = 'a'\nunix_socket_directories = '/srv'\n".to_vec());
-        let config = config::read_with_defaults(Path::new("x"), &both, &[], &mut file).draft;
+        let config = config::read_with_defaults(Path::new("x"), &both, &[], &[], &mut file).draft;
         assert_eq!(config.work_dir, Path::new("/var/lib/weir"));
         assert_eq!(config.unix_socket_directories, [Path::new("/srv")], "the file goes before");
         assert!(config.is_of_unit("work_dir") && !config.is_of_unit("unix_socket_directories") && !config.is_default("work_dir"));

@@ -31,6 +31,8 @@ const PASSPHRASE_LIMIT: Duration = Duration::from_secs(60);
 /// File name for no authorities.
 const NO_AUTHORITIES: &str = "none";
 
+const HTTP_ALPN: &[u8] = b"http/1.1";
+
 /// OpenSSL names, for `ssl_ciphers`.
 const SUITES: [(CipherSuite, &str); 6] = [
     (CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, "ECDHE-ECDSA-AES256-GCM-SHA384"),
@@ -86,6 +88,8 @@ struct TlsPeer<'a> {
 #[derive(Clone)]
 pub struct ServerSide {
     pub(crate) config: Arc<ServerConfig>,
+    /// For browsers: the same certificate, another protocol, and no question for a certificate of theirs.
+    pub(crate) pages: Arc<ServerConfig>,
     /// Certificate hash for channel binding.
     pub(crate) end_point: Option<Vec<u8>>,
 }
@@ -224,7 +228,7 @@ impl TlsFileReader<'_> {
         let end_point = own.cert.first().and_then(certificate::end_point);
         let builder = ServerConfig::builder_with_provider(self.provider.clone()).with_protocol_versions(self.versions);
         let builder = builder.map_err(|cause| setting("ssl_min_protocol_version", cause))?;
-        let trusted = self.trusted_by_all()?;
+        let (pages, trusted) = (builder.clone(), self.trusted_by_all()?);
         let builder = if trusted.is_empty() {
             builder.with_no_client_auth()
         } else {
@@ -235,13 +239,17 @@ impl TlsFileReader<'_> {
             let verifier = verifier.with_crls(lists).enforce_revocation_expiration().allow_unauthenticated().build();
             builder.with_client_cert_verifier(verifier.map_err(|cause| setting("ssl_ca_cert", cause))?)
         };
-        let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(own)));
-        config.ignore_client_order = tls.prefer_server_ciphers;
-        config.alpn_protocols = vec![ALPN.to_vec()];
-        // As PostgreSQL: a resumed session would outlive a reload of these files.
-        config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.send_tls13_tickets = 0;
-        Ok(ServerSide { config: Arc::new(config), end_point })
+        let own = Arc::new(SingleCertAndKey::from(own));
+        let finished = |mut config: ServerConfig, protocol: &[u8]| {
+            config.ignore_client_order = tls.prefer_server_ciphers;
+            config.alpn_protocols = vec![protocol.to_vec()];
+            // As PostgreSQL: a resumed session would outlive a reload of these files.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+            Arc::new(config)
+        };
+        let pages = finished(pages.with_no_client_auth().with_cert_resolver(own.clone()), HTTP_ALPN);
+        Ok(ServerSide { config: finished(builder.with_cert_resolver(own), ALPN), pages, end_point })
     }
 
     /// `None`: no connection of these modes is encrypted.

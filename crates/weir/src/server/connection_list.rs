@@ -32,7 +32,7 @@ pub struct ConnCounts {
 }
 
 impl ConnCounts {
-    fn add(&mut self, other: ConnCounts) {
+    pub fn add(&mut self, other: ConnCounts) {
         self.active += other.active;
         self.kept += other.kept;
         self.idle += other.idle;

@@ -166,7 +166,12 @@ fn half_a_certificate_is_said_to_be_half() {
 
 #[test]
 fn the_version_names_the_commit_and_comes_with_a_number_of_pgpool_for_its_exporters() {
-    let version = text(&run(Path::new(WEIR), &["--version"]).stdout);
+    let page = text(&run(Path::new(WEIR), &["--version"]).stdout);
+    let lines: Vec<&str> = page.lines().collect();
+    let [version, features, parser] = lines[..] else { panic!("{page}") };
+    assert!(features.starts_with("features: ") && features.contains("io_uring"), "{page}");
+    assert!(parser.starts_with("parser: PostgreSQL 1"), "{page}");
+    assert_eq!(text(&run(Path::new(WEIR), &["-V"]).stdout).trim(), version);
     let number = env!("CARGO_PKG_VERSION");
     let commit = version.trim().strip_prefix(&format!("weir {number}")).unwrap_or_else(|| panic!("{version}"));
     // Without git there is none.

@@ -221,9 +221,14 @@ fn reads_go_on_while_the_leader_of_etcd_is_stopped_and_it_shows_nothing_old_when
 
         let stopped_until = boot_ms();
         servers.signal(leader, Signal::CONT);
-        let shown = patient.await.unwrap().unwrap();
-        assert_eq!(shown.version, Some(present.clone()), "asked while it was stopped");
-        assert!(shown.asked_at <= stopped_until, "a lease counts from the question");
+        match patient.await.unwrap() {
+            Ok(shown) => {
+                assert_eq!(shown.version, Some(present.clone()), "asked while it was stopped");
+                assert!(shown.asked_at <= stopped_until, "a lease counts from the question");
+            }
+            // etcd may know already that another one leads: it then refuses what waits for it.
+            Err(error) => assert!(error.to_string().contains("etcdserver:"), "{error}"),
+        }
         let mut shown = 0;
         let begun = Instant::now();
         while shown < 20 {

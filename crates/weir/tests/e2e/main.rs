@@ -35,6 +35,7 @@ mod commands;
 mod console;
 mod control;
 mod copy;
+mod dashboard_api;
 mod databases;
 mod defaults;
 mod drivers;

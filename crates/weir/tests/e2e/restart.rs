@@ -203,6 +203,144 @@ fn systemd_opens_the_sockets_and_is_told_of_start_reload_and_stop() {
     assert!(process.wait().unwrap().success());
 }
 
+/// Runs `weir renew`, and returns its words and the new process.
+fn renew(proxy: &Proxy, program: &std::path::Path) -> (String, i32) {
+    let output = Command::new(program).args(["renew", "-f"]).arg(proxy.conf_path()).output().unwrap();
+    let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}{errors}\n{}", proxy.log());
+    let pid = said.strip_prefix("process ").and_then(|rest| rest.split(' ').next()).and_then(|pid| pid.parse().ok());
+    (said.clone().into_owned(), pid.unwrap_or_else(|| panic!("{said}")))
+}
+
+/// A process that nobody here is the parent of. Dropping it ends it.
+struct Foreign(Pid);
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::KILL);
+    }
+}
+
+#[test]
+fn a_renewed_process_is_of_the_same_unit_and_of_the_program_that_is_installed_then() {
+    let ground = Ground::new();
+    let folder = Folder::new();
+    let (port, program) = (ReservedPort::any().unwrap(), folder.0.join("weir"));
+    fs::copy(env!("CARGO_BIN_EXE_weir"), &program).unwrap();
+    let manager = UnixDatagram::bind(folder.0.join("notify")).unwrap();
+    manager.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let backend = Backend::tcp(ground.cluster.primary().port(), 1);
+    let way = format!("takeover_socket = '{}/way'", folder.0.display());
+    let file = folder.0.join("pgpool.conf");
+    fs::write(&file, configuration(&folder.0, port.number(), &[backend], &way)).unwrap();
+    let log = fs::File::create(folder.0.join("log")).unwrap();
+    let mut command = Command::new(&program);
+    command.arg("-D").arg("-f").arg(&file).env("NOTIFY_SOCKET", folder.0.join("notify")).env("WATCHDOG_USEC", "400000");
+    let mut old = command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+    let word = || {
+        let mut buffer = [0; 500];
+        let bytes = manager.recv(&mut buffer).expect("a message");
+        String::from_utf8_lossy(&buffer[..bytes]).into_owned()
+    };
+    assert_eq!(word(), format!("READY=1\nMAINPID={}", old.id()));
+    let log_in = || Raw::try_tcp(port.number()).unwrap().log_in("postgres", &ground.database, &[]).unwrap();
+    let mut client = log_in();
+    client.run("create table kept (a int); begin; insert into kept values (1)");
+    // As dpkg does: another file under the name.
+    fs::copy(&program, folder.0.join("weir.dpkg-new")).unwrap();
+    fs::rename(folder.0.join("weir.dpkg-new"), &program).unwrap();
+    let output = Command::new(&program).args(["renew", "-f"]).arg(&file).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let new: i32 = said.strip_prefix("process ").and_then(|rest| rest.split(' ').next()?.parse().ok()).expect("its number");
+    let new = Foreign(Pid::from_raw(new).unwrap());
+    assert!(said.ends_with(&format!("process {} ends when its last client has left\n", old.id())), "{said}");
+    let number = new.0.as_raw_nonzero();
+    assert_eq!(fs::read_link(format!("/proc/{number}/exe")).unwrap(), program, "it is of the new file");
+    let next = || loop {
+        let word = word();
+        if word != "WATCHDOG=1" {
+            return word;
+        }
+    };
+    assert_eq!(next(), format!("MAINPID={number}"), "the old main process names the new one");
+    assert_eq!(next(), format!("READY=1\nMAINPID={number}"));
+    assert_eq!(word(), "WATCHDOG=1", "the new one feeds the watchdog");
+    client.run("commit");
+    let mut later = log_in();
+    assert_eq!(later.value("select count(*) from kept"), "1");
+    drop(client);
+    assert!(old.wait().unwrap().success());
+    assert_eq!(later.value("select 2"), "2");
+    drop(later);
+    kill_process(new.0, Signal::TERM).unwrap();
+    assert_eq!(next(), "STOPPING=1", "the only one: the end of the old process was not the unit's");
+    wait_until("it to end", || fs::read_to_string(folder.0.join("log")).unwrap().matches("stopped").count() == 2);
+}
+
+#[test]
+fn a_renewal_that_fails_leaves_the_old_process_as_it_was_and_can_be_tried_again() {
+    let ground = Ground::new();
+    let (proxy, _folder) = relievable(&ground, "");
+    let mut client = ground.client(&proxy);
+    let conf = proxy.conf();
+    proxy.add_conf("logging_collector = on\nlog_directory = '/dev/null/logs'");
+    let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(["renew", "-f"]).arg(proxy.conf_path()).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && errors.contains("has ended, and process"), "{errors}");
+    assert_eq!(client.value("select 1"), "1");
+    assert_eq!(ground.client(&proxy).value("select 2"), "2");
+    fs::write(proxy.conf_path(), conf).unwrap();
+    let (said, new) = renew(&proxy, std::path::Path::new(env!("CARGO_BIN_EXE_weir")));
+    let _new = Foreign(Pid::from_raw(new).unwrap());
+    assert!(said.contains(&format!("process {} ends", proxy.pid())), "{said}");
+    assert_eq!(client.value("select 3"), "3");
+    assert_eq!(ground.client(&proxy).value("select 4"), "4");
+}
+
+#[test]
+fn a_process_is_configured_by_variables_and_says_when_it_is_ready() {
+    let ground = Ground::new();
+    let (folder, port, pages) = (Folder::new(), ReservedPort::any().unwrap(), ReservedPort::any().unwrap());
+    let backend = Backend::tcp(ground.cluster.primary().port(), 1);
+    let user = folder.0.join("user");
+    fs::write(&user, "postgres\n").unwrap();
+    let command = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.env("WEIR_PORT", port.number().to_string()).env("WEIR_UNIX_SOCKET_DIRECTORIES", "").env("WEIR_PID_FILE_NAME", "");
+        command.env("WEIR_BACKEND_HOSTNAME0", &backend.host).env("WEIR_BACKEND_PORT0", backend.port.to_string());
+        command.env("WEIR_SR_CHECK_USER_FILE", &user).env("WEIR_METRICS_PORT", pages.number().to_string());
+        command.stdin(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    let ask = |question: &str| command().args(["probe", question, "--config-from-environment"]).output().unwrap();
+    assert!(!ask("ready").status.success(), "nobody is there");
+    let mut process = command().arg("--config-from-environment").spawn().unwrap();
+    wait_until("it to be ready", || ask("ready").status.success());
+    assert!(ask("alive").status.success());
+    let mut client = Raw::try_tcp(port.number()).unwrap().log_in("postgres", &ground.database, &[]).unwrap();
+    assert_eq!(client.value("PGPOOL SHOW sr_check_user"), "postgres");
+    rustix::process::kill_process(Pid::from_child(&process), Signal::TERM).unwrap();
+    wait_until("it to be ready no more", || !ask("ready").status.success());
+    assert!(ask("alive").status.success(), "it serves its last client");
+    drop(client);
+    assert!(process.wait().unwrap().success());
+}
+
+#[test]
+fn a_renewal_of_nobody_says_so() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("");
+    let renew = |more: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        let output = command.args(["renew", "-f"]).arg(proxy.conf_path()).args(["-c", more]).output().unwrap();
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert!(renew("takeover_socket=").contains("takeover_socket is not set"));
+    assert!(renew("takeover_socket=/nowhere/way").contains("no running proxy answers at /nowhere/way"));
+}
+
 #[test]
 fn a_smart_stop_refuses_new_connections_at_once_although_another_process_could_have_taken_over() {
     let ground = Ground::new();

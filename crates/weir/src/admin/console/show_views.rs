@@ -27,7 +27,7 @@ use weir_session::stats::{StatCounter, StatPeriod, StatTotals};
 use weir_session::status::{SessionActivity, SessionStatus};
 
 /// The lists, by their names after SHOW. Whoever gets in sees the lists of statistics.
-const VIEWS: &[(&str, &dyn AnyListing)] = &[
+pub const VIEWS: &[(&str, &dyn AnyListing)] = &[
     ("active_sockets", &ACTIVE_SOCKETS),
     ("clients", &CLIENTS),
     ("config", &CONFIG),

@@ -21,10 +21,6 @@ impl PacedStream {
         PacedStream { stream, limit, patience: None }
     }
 
-    pub fn into_inner(self) -> TcpStream {
-        self.stream
-    }
-
     fn timed<T>(&mut self, cx: &mut Context<'_>, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if outcome.is_ready() {
             self.patience = None;

@@ -39,6 +39,11 @@ impl EtcdServers {
         EtcdServers::spawn("http", count, Folder::new(), more, None)?.when_serving()
     }
 
+    /// `start_encrypted` for clients that are elsewhere, and reach this machine at an address.
+    pub fn start_encrypted_at(outside: &str, count: usize, more: &[&str]) -> Option<EtcdServers> {
+        EtcdServers::spawn("https", count, Folder::new(), more, Some(outside.to_owned()))
+    }
+
     /// `start` for clients that are elsewhere, and reach this machine at an address.
     pub fn start_at(outside: &str, count: usize) -> Option<EtcdServers> {
         EtcdServers::spawn("http", count, Folder::new(), &[], Some(outside.to_owned()))?.when_serving()

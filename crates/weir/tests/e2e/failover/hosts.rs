@@ -3,6 +3,7 @@
 
 mod etcd_hosts;
 mod host_group;
+mod host_recipes;
 mod host_takeovers;
 mod leader_faults;
 mod primary_faults;

@@ -3,7 +3,7 @@
 //! There is no systemd here. A mount namespace has an `/etc`, `/usr/local/bin`, `/var/lib`, `/var/log` and `/run` of its own, so that the paths of the pages
 //! stand as they are. Of the unit, its user, its folders, its command, `ProtectSystem`, `ProtectHome`, `PrivateTmp`, `NoNewPrivileges`, `LimitNOFILE` and the
 //! variables that systemd sets are played. Notifications, the watchdog, restarts and the way to stop are not (`e2e/restart.rs` and `e2e/signals.rs` have them), nor
-//! are the order of units and the journal. Weir's log goes to a file.
+//! are the order of units, the journal, and what the kernel is told to refuse: system calls, namespaces, devices. Weir's log goes to a file.
 
 use super::page::repository;
 use crate::support::proxy::{Folder, check_last_words, wait_for_log_thread};
@@ -30,6 +30,26 @@ const NOT_PLAYED: &[&str] = &[
     "RuntimeDirectoryPreserve",
     "NotifyAccess",
     "WantedBy",
+    "PrivateDevices",
+    "ProtectClock",
+    "ProtectControlGroups",
+    "ProtectHostname",
+    "ProtectKernelLogs",
+    "ProtectKernelModules",
+    "ProtectKernelTunables",
+    "ProtectProc",
+    "LockPersonality",
+    "MemoryDenyWriteExecute",
+    "RemoveIPC",
+    "RestrictNamespaces",
+    "RestrictRealtime",
+    "RestrictSUIDSGID",
+    "RestrictAddressFamilies",
+    "SystemCallArchitectures",
+    "SystemCallFilter",
+    "SystemCallErrorNumber",
+    "CapabilityBoundingSet",
+    "UMask",
 ];
 
 /// The home of an operator on the machine while the service runs: its `/root` is shut.

@@ -45,13 +45,21 @@ pub struct HostWeir {
     network: Arc<HostNetwork>,
     host: usize,
     folder: Folder,
+    /// The first words of its command line: those of a command, or none.
+    command: &'static [&'static str],
     process: Child,
     /// Processes that others took over from, and that keep their sessions.
     former: Vec<Child>,
 }
 
 impl HostWeir {
-    fn start(network: &Arc<HostNetwork>, host: usize, backends: &[Backend], lines: &str) -> HostWeir {
+    fn start(
+        network: &Arc<HostNetwork>,
+        host: usize,
+        backends: &[Backend],
+        lines: &str,
+        command: &'static [&'static str],
+    ) -> HostWeir {
         let folder = Folder::new();
         let at = folder.0.display();
         let own = format!("listen_addresses = '*'\nport = {PORT}\nwd_state_dir = '{at}'\ntakeover_socket = '{at}/way'\n");
@@ -59,8 +67,8 @@ impl HostWeir {
         fs::write(folder.0.join("pgpool.conf"), conf).unwrap();
         fs::set_permissions(folder.0.join("pgpool.conf"), fs::Permissions::from_mode(0o600)).unwrap();
         fs::write(folder.0.join("pgpool_node_id"), host.to_string()).unwrap();
-        let process = spawn(network, host, &folder, &[]);
-        HostWeir { network: network.clone(), host, folder, process, former: Vec::new() }
+        let process = spawn(network, host, &folder, command);
+        HostWeir { network: network.clone(), host, folder, command, process, former: Vec::new() }
     }
 
     pub fn log(&self) -> String {
@@ -96,7 +104,7 @@ impl HostWeir {
     /// Starts it again, with the files it had.
     pub fn start_again(&mut self) {
         assert!(!self.is_running());
-        self.process = spawn(&self.network, self.host, &self.folder, &[]);
+        self.process = spawn(&self.network, self.host, &self.folder, self.command);
     }
 
     /// Has another process take over, which serves new clients when this returns.
@@ -213,13 +221,26 @@ impl HostGroup {
 
     /// `group`: all lines about the watchdog, and others.
     pub fn begin_with(network: &Arc<HostNetwork>, cluster: &Owned, group: &str) -> HostGroup {
+        HostGroup::begin_beside(network, cluster, group, &[]).0
+    }
+
+    /// The last hosts run these commands in place of the proxy, one each.
+    pub fn begin_beside(
+        network: &Arc<HostNetwork>,
+        cluster: &Owned,
+        group: &str,
+        commands: &[&'static [&'static str]],
+    ) -> (HostGroup, Vec<HostWeir>) {
         let names: String = NAMES.lines().take(cluster.servers().len()).map(|line| format!("{line}\n")).collect();
         let lines = format!("{BUILTIN}{names}{group}");
         let outside = network.outside(0).to_string();
         let backends: Vec<Backend> =
             cluster.servers().iter().map(|server| Backend { host: outside.clone(), port: server.port(), weight: 1 }).collect();
-        let weirs = (0..network.hosts()).map(|host| HostWeir::start(network, host, &backends, &lines)).collect();
-        HostGroup { weirs, watch: AddressWatch::begin(network, PORT).unwrap(), network: network.clone() }
+        let start = |host, command| HostWeir::start(network, host, &backends, &lines, command);
+        let proxies = network.hosts() - commands.len();
+        let weirs = (0..proxies).map(|host| start(host, &[])).collect();
+        let beside = commands.iter().enumerate().map(|(at, command)| start(proxies + at, command)).collect();
+        (HostGroup { weirs, watch: AddressWatch::begin(network, PORT).unwrap(), network: network.clone() }, beside)
     }
 
     /// Waits until one host has the address, clients are answered there, and each host takes writes.

@@ -2,7 +2,6 @@
 
 use super::host_group::{LEASE, check_nothing_is_missing};
 use super::*;
-use crate::pages::page::Page;
 use std::fs;
 use weir_demo::NetworkCut;
 
@@ -31,24 +30,6 @@ fn with_one_of_two_networks_gone_nothing_moves() {
         assert!(noted.errors.is_empty() && noted.gap() < Duration::from_secs(1), "{:?} {:?}", noted.errors, noted.gap());
     }
     check_nothing_is_missing("one of two networks gone", &cluster, loads);
-}
-
-/// The file of watchdog.md, with the addresses of these hosts.
-#[test]
-fn three_hosts_form_a_group_by_the_file_of_the_page() {
-    let Some(network) = host_network(3, 1) else { return };
-    let cluster = servers_for(&network, 1, &[]);
-    let mut file = Page::read("watchdog.md").block("Three hosts", "ini");
-    let places = (0..3).map(|host| (format!("'10.0.0.{}'", host + 1), network.address(host, 0)));
-    for (written, here) in places.chain([("'10.0.0.100'".to_owned(), network.virtual_address())]) {
-        assert!(file.contains(&written), "{written}");
-        file = file.replace(&written, &format!("'{here}'"));
-    }
-    let group = HostGroup::begin_with(&network, &cluster, &format!("{file}\n"));
-    group.wait_whole();
-    let log = group.weirs[0].log();
-    assert!(log.contains("the group has the hosts 0, 1, 2") && !log.contains("has other values"), "{log}");
-    group.check("the page's file", Instant::now());
 }
 
 #[test]
