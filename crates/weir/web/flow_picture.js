@@ -30,7 +30,7 @@ function weirBoxes({ host, state, rates, group }) {
     const others = group.members.filter((member) => member.host !== host);
     const other = (member) => ({ title: member.host, state: word(member), tone: /lost|shutdown|dead|down/i.test(member.state) ? "bad" : "good", lines: ["member of the group"], isOther: true });
     const self = group.members.find((member) => member.host === host);
-    return [{ ...own, state: self ? `${word(self)}, this one` : state }, ...others.map(other)];
+    return [{ ...own, state: self ? word(self) : state, lines: [`this one · ${own.lines[0]}`, own.lines[1]] }, ...others.map(other)];
 }
 
 function serverBox(node, sum) {
@@ -73,7 +73,9 @@ function abreast(columns, width) {
 function stacked(columns, width) {
     let y = 0;
     const boxes = [];
-    columns.forEach((column, at) => column.forEach((box) => {
+    // The Weir that is asked stands next to the servers.
+    const [clients, [own, ...others], servers] = columns;
+    [clients, [...others, own], servers].forEach((column, at) => column.forEach((box) => {
         const x = at === 2 ? RAIL : 0;
         boxes.push({ ...box, at, x, y, width: width - x });
         y += BOX_HEIGHT + GAP;
@@ -99,7 +101,7 @@ function Box({ box }) {
     return html`<g class="box ${box.tone} ${box.isStrong ? "is-strong" : ""} ${box.isCut ? "is-cut" : ""}" transform="translate(${box.x} ${box.y})">
         <rect class="frame" width=${box.width} height=${BOX_HEIGHT} rx="6"/>
         <rect class="edge" width="4" height=${BOX_HEIGHT} rx="2"/>
-        <text class="title" x="14" y="23">${fit(box.title, room - state.length * LETTER_WIDTH - 8, TITLE_LETTER_WIDTH)}</text>
+        <text class="title" x="14" y="23">${fit(box.title, room - state.length * TITLE_LETTER_WIDTH, TITLE_LETTER_WIDTH)}</text>
         <text class="word" x=${box.width - 12} y="23" text-anchor="end">${state}</text>
         ${box.lines.map((text, at) => html`<text key=${at} class="line" x="14" y=${44 + at * 18}>${fit(text, room)}</text>`)}
     </g>`;
