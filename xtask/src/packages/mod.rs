@@ -2,7 +2,9 @@
 //! as they stand there, upgraded under a client, removed and purged. lintian looks at the packages before.
 //!
 //! The Debian is a folder that mmdebstrap fills, with PostgreSQL; its processes have mounts, process numbers and a network of their own: nothing is fetched. No systemd runs there: the
-//! unit's command is played (`play.sh`).
+//! unit's command is played (`play.sh`). Where buildah is, the image is built and run, too (`image`).
+
+mod image;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,7 +44,13 @@ pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
     ensure!(getuid().is_root(), "only root can make a Debian in a folder");
     let folder = &arguments.folder;
     ensure!(!folder.exists(), "{} exists; remove it, or name another with --folder", folder.display());
-    let played = play(arguments, &debs, &commands);
+    let images = folder.with_extension("images");
+    ensure!(!images.exists(), "{} exists; remove it", images.display());
+    let dist = crate::target_folder()?.join("dist");
+    let played = play(arguments, &debs, &commands).and_then(|()| image::check(&dist.join("image"), folder, &images));
+    if images.exists() {
+        fs::remove_dir_all(&images).with_context(|| format!("{} is left", images.display()))?;
+    }
     if !arguments.keep && folder.exists() {
         fs::remove_dir_all(folder).with_context(|| format!("{} is left", folder.display()))?;
     }

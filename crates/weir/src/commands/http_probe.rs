@@ -49,10 +49,14 @@ pub fn ask(config: &Config, question: ProbeQuestion) -> anyhow::Result<ProbeAnsw
     read(&String::from_utf8_lossy(&bytes)).with_context(|| format!("{host}:{port} speaks no HTTP"))
 }
 
-/// An address for all is reached at this machine's own.
+/// An address for all is reached at this machine's own, by its number: an image may lack `/etc/hosts`.
 fn place(config: &Config) -> (&str, u16) {
     let first = config.admin.metrics_addresses.first().map_or("localhost", String::as_str);
-    let host = if matches!(first, "*" | "0.0.0.0" | "::") { "localhost" } else { first };
+    let host = match first {
+        "*" | "0.0.0.0" => "127.0.0.1",
+        "::" => "::1",
+        named => named,
+    };
     (host, config.admin.metrics_port)
 }
 
@@ -90,7 +94,7 @@ mod tests {
     #[test]
     fn an_address_for_all_is_asked_at_this_machines_own() {
         let mut config = Config::default();
-        for (listed, asked) in [("*", "localhost"), ("0.0.0.0", "localhost"), ("10.0.0.1", "10.0.0.1")] {
+        for (listed, asked) in [("*", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("::", "::1"), ("10.0.0.1", "10.0.0.1")] {
             config.admin.metrics_addresses = vec![listed.to_owned()];
             assert_eq!(place(&config).0, asked);
         }
