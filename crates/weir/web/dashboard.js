@@ -62,17 +62,18 @@ function Shell({ user, onSignedOut }) {
     const [[name, title, Page], setPage] = useState(pageNow());
     const [isOpen, setOpen] = useState(false);
     const main = useRef(null);
+    // The library takes listeners away some time after the page has gone.
     useEffect(() => {
         const turn = () => {
             setPage(pageNow());
             setOpen(false);
-            main.current.focus({ preventScroll: true });
+            main.current?.focus({ preventScroll: true });
             scrollTo(0, 0);
         };
         // "/" goes to the search of the page, as in many tools.
         const seek = (event) => {
             if (event.key !== "/" || event.target.closest?.("input, textarea, select, dialog")) return;
-            const field = main.current.querySelector("input[type=search]");
+            const field = main.current?.querySelector("input[type=search]");
             if (field) event.preventDefault();
             field?.focus();
         };
