@@ -4,6 +4,7 @@
 //! `timing`; its rows and bytes are those that pass while it is the first under way.
 
 pub mod answer_tally;
+pub mod row_ticket;
 pub mod statement_rows;
 
 use crate::account::Account;
@@ -13,7 +14,8 @@ use crate::metrics::WorkerCounter;
 use crate::replies::DroppedReplies;
 use crate::session::{Session, SessionServer};
 use crate::statement_statistics::answer_tally::{AnswerTally, CompleteAnswer, TurnEnd};
-use crate::statement_statistics::statement_rows::{RowTicket, StatementRun, StatementSource, rows_of_tag};
+use crate::statement_statistics::row_ticket::RowTicket;
+use crate::statement_statistics::statement_rows::{StatementRun, StatementSource, rows_of_tag};
 use crate::statements::{PreparedStatement, Statement, StatementTrait};
 use crate::task::Us;
 use crate::unit::StatementMessage;

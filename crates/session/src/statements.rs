@@ -23,7 +23,7 @@ use weir_sql::facts::{
 use crate::local::{LocalStatement, ViewOf, local_of};
 use crate::query_cache::cached_results::TextCacheFacts;
 use crate::session_state::held_state::SettingCommand;
-use crate::statement_statistics::statement_rows::StatementPlace;
+use crate::statement_statistics::row_ticket::StatementPlace;
 
 const TEXTS_MAX: usize = 4096;
 const PARSES_MAX: usize = 4096;

@@ -1,6 +1,6 @@
 //! Statements under way on a server connection, and what of their answers has come.
 
-use crate::statement_statistics::statement_rows::RowTicket;
+use crate::statement_statistics::row_ticket::RowTicket;
 use crate::task::Us;
 use std::collections::VecDeque;
 

@@ -2,12 +2,13 @@
 
 use crate::account::Account;
 use crate::histogram::{Histogram, HistogramCounts, add};
+use crate::statement_statistics::row_ticket::{LastPlace, RowTicket};
 use crate::statements::{Statement, StatementTrait};
 use crate::upstream::TakenFor;
 use foldhash::HashMap;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use weir_catalog::rule::RoutingRule;
@@ -22,62 +23,6 @@ const FUNCTIONS_MAX: usize = 8;
 const NAME_BYTES_MAX: usize = 63;
 /// One of so many rows makes room at once, the least used: a search for each new text would cost too much.
 const EVICTED_PART: usize = 16;
-
-/// Names a row: its place, and a number that no other row of this place had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RowTicket(u64);
-
-impl RowTicket {
-    /// No statement.
-    pub const NONE: RowTicket = RowTicket(0);
-    /// A statement without a row. Rows are numbered from 1 on, so that none has this ticket.
-    pub const NO_ROW: RowTicket = RowTicket(1 << 62);
-    /// Marks a statement whose time begins behind another one's answer. Such a ticket fits no row as it is.
-    const LATE: u64 = 1 << 63;
-    const PLACE_BITS: u32 = 16;
-
-    fn new(place: u16, number: u64) -> RowTicket {
-        RowTicket((number << RowTicket::PLACE_BITS) | u64::from(place))
-    }
-
-    #[inline]
-    fn place(self) -> usize {
-        self.0 as u16 as usize
-    }
-
-    pub fn late(self) -> RowTicket {
-        RowTicket(self.0 | RowTicket::LATE)
-    }
-
-    pub fn is_late(self) -> bool {
-        self.0 & RowTicket::LATE != 0
-    }
-
-    pub fn on_time(self) -> RowTicket {
-        RowTicket(self.0 & !RowTicket::LATE)
-    }
-}
-
-/// A text's row for the account that used it last.
-#[derive(Clone, Copy, Debug)]
-struct LastPlace {
-    /// See `WorkerStatements::key`.
-    whose: u64,
-    ticket: RowTicket,
-}
-
-/// A statement's part in statistics.
-#[derive(Debug)]
-pub struct StatementPlace {
-    last: Cell<LastPlace>,
-    name: OnceCell<(u64, Arc<str>)>,
-}
-
-impl Default for StatementPlace {
-    fn default() -> StatementPlace {
-        StatementPlace { last: Cell::new(LastPlace { whose: 0, ticket: RowTicket::NO_ROW }), name: OnceCell::new() }
-    }
-}
 
 /// The text of a statement, as far as it may be shown.
 #[derive(Clone, Copy, Debug)]
