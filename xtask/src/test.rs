@@ -165,7 +165,7 @@ const SAME_EVERYWHERE: [&str; 37] = [
     "console::",
     "control::",
     "dashboard_api::",
-    "dashboard_pages::",
+    "dashboard_browser::",
     "databases::",
     "files::",
     "floods::",
