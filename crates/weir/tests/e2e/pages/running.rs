@@ -9,10 +9,12 @@ use super::{
 use crate::support::certs::Authority;
 use crate::support::ground::cluster_with;
 use crate::support::wait_until;
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use weir::process::pid_file::lives;
 use weir_demo::{Auth, HbaMethod, Options, ReservedPort, Server, WalLevel};
 
 fn passwd_of_start() -> String {
@@ -138,6 +140,14 @@ fn a_rolling_upgrade_before_two_weirs_starts_each_server_anew_and_fails_no_state
     }
 }
 
+const RESTART: &str = "A restart nobody notices";
+
+/// The first line of a block. `runuser` would leave its process behind where it is killed.
+fn as_weir(block: &str) -> String {
+    let command = block.lines().next().unwrap();
+    with(command, &[("runuser -u weir --", "setpriv --reuid weir --regid weir --clear-groups --pdeathsig KILL")])
+}
+
 #[test]
 fn a_new_weir_takes_over_and_nobody_notices() {
     if !has_machine() {
@@ -145,9 +155,8 @@ fn a_new_weir_takes_over_and_nobody_notices() {
     }
     let cluster = servers(1, WalLevel::Replica, &hba_of_start());
     let page = Page::read("operations.md");
-    let heading = "A restart nobody notices";
     let mut machine = started(&cluster);
-    let conf = conf_of_start(&machine, &cluster) + &page.block(heading, "ini");
+    let conf = conf_of_start(&machine, &cluster) + &page.block(RESTART, "ini");
     reconfigure(&mut machine, &conf, &passwd_of_start());
     let mut service = machine.start();
     wait_writable(&service);
@@ -163,12 +172,7 @@ fn a_new_weir_takes_over_and_nobody_notices() {
     };
     assert_eq!(ask("set application_name = 'older'; select 1"), "1");
 
-    // runuser would leave the process behind where this one is killed.
-    let command = with(
-        page.block(heading, "sh").lines().next().unwrap(),
-        &[("runuser -u weir --", "setpriv --reuid weir --regid weir --clear-groups --pdeathsig KILL")],
-    );
-    let mut new = service.begin_inside(&command);
+    let mut new = service.begin_inside(&as_weir(&page.blocks(RESTART, "sh")[0]));
     wait_until("the old process to give up its sockets", || {
         assert!(new.end().is_none(), "{}", new.log());
         service.log().contains("has taken over")
@@ -189,6 +193,29 @@ fn a_new_weir_takes_over_and_nobody_notices() {
     for line in new.log().lines() {
         assert!(!line.contains("WARNING") && !line.contains("ERROR"), "{line}");
     }
+}
+
+#[test]
+fn the_unit_is_renewed_as_the_page_says() {
+    if !has_machine() {
+        return;
+    }
+    let cluster = servers(1, WalLevel::Replica, &hba_of_start());
+    let page = Page::read("operations.md");
+    let mut machine = started(&cluster);
+    let conf = conf_of_start(&machine, &cluster) + &page.block(RESTART, "ini");
+    reconfigure(&mut machine, &conf, &passwd_of_start());
+    let mut service = machine.start();
+    wait_writable(&service);
+    let mut asked = service.begin_inside(&as_weir(&page.blocks(RESTART, "sh")[1]));
+    wait_until("the renewal to be told", || asked.end().is_some());
+    let said = asked.log();
+    let renewed = said.lines().find_map(|line| line.strip_prefix("process ")?.split(' ').next()?.parse().ok());
+    let renewed = Pid::from_raw(renewed.unwrap_or_else(|| panic!("{said}{}", service.log()))).unwrap();
+    wait_until("the process before it to end", || service.end().is_some());
+    assert_eq!(joe(&service, "select count(*) from written"), "1", "{said}");
+    kill_process(renewed, Signal::TERM).unwrap();
+    wait_until("the renewed process to end", || !lives(renewed));
 }
 
 /// The reader has servers with certificates, and lets nobody in without TLS.
