@@ -74,6 +74,19 @@ impl Backend {
     }
 }
 
+/// Sends a signal. After SIGSTOP it waits until none of the threads runs: the signal wakes one of them, which then stops the others.
+pub fn signal_all_threads(process: Pid, signal: Signal) {
+    kill_process(process, signal).expect("the process runs");
+    if signal != Signal::STOP {
+        return;
+    }
+    let stands = |stat: String| stat.rsplit_once(')').is_none_or(|(_, rest)| !rest.trim_start().starts_with(['R', 'S', 'D']));
+    wait_until("all threads to stand still", || {
+        let threads = fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero())).expect("the process runs");
+        threads.flatten().all(|thread| fs::read_to_string(thread.path().join("stat")).map_or(true, stands))
+    });
+}
+
 /// A running proxy. Dropping it ends it; a test that fails prints its log first.
 pub struct Proxy {
     process: Child,
@@ -193,7 +206,7 @@ impl Proxy {
     }
 
     pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.process), signal).expect("the proxy runs");
+        signal_all_threads(Pid::from_child(&self.process), signal);
     }
 
     /// Makes it read its configuration again, and waits until it has.

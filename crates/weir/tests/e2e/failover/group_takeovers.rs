@@ -3,7 +3,7 @@
 use super::group_operators::Desk;
 use super::grouped::{Group, writes};
 use super::*;
-use crate::support::proxy::Replaced;
+use crate::support::proxy::{Replaced, signal_all_threads};
 use std::process::Command;
 
 const WAY: &str = "takeover_socket = 'FOLDER/way'\n";
@@ -105,7 +105,7 @@ fn a_closing_of_writes_waits_for_the_lease_of_an_old_process_that_does_not_answe
     let first = Pid::from_raw(group.proxies[1].pid() as i32).unwrap();
     let _old = take_over(&mut group, 1, "log2");
     let stopped_at = Instant::now();
-    kill_process(first, Signal::STOP).unwrap();
+    signal_all_threads(first, Signal::STOP);
     client.send(&crate::support::wire::query("commit"));
     let asked = {
         let desk = Desk::new();
@@ -148,7 +148,7 @@ fn an_old_process_that_stood_still_tells_no_success_of_a_primary_that_was_replac
     let first = group.proxies[0].pid();
     let _old = take_over(&mut group, 0, "log2");
     let first = Pid::from_raw(first as i32).unwrap();
-    kill_process(first, Signal::STOP).unwrap();
+    signal_all_threads(first, Signal::STOP);
     client.send(&crate::support::wire::query("commit"));
     cluster.primary().freeze();
     wait_until("a standby to be promoted", || {

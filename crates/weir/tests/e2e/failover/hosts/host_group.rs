@@ -1,7 +1,7 @@
 //! A group of proxies, each on a host of its own.
 
 use super::*;
-use crate::support::proxy::{Folder, check_last_words, configuration, wait_for_log_thread};
+use crate::support::proxy::{Folder, check_last_words, configuration, signal_all_threads, wait_for_log_thread};
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Stdio};
@@ -85,7 +85,7 @@ impl HostWeir {
     }
 
     pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.process), signal).expect("the proxy runs");
+        signal_all_threads(Pid::from_child(&self.process), signal);
     }
 
     pub fn kill(&mut self) {
