@@ -84,6 +84,9 @@ fn pass_answers(s: &mut Session, w: &Context) {
     let passes = |body_bytes| !SESSION_TAG_BYTES.contains(&body_bytes) && !query_cache::may_acknowledge(writes, body_bytes);
     let (clock, (mut counted, role)) = (&s.handle.clock, (0, *role));
     let ended = |whose, upto: &[u8]| {
+        if tally.is_idle() {
+            return;
+        }
         tally.note_rows(rows_of_tag(upto));
         if whose == TagOwner::Execute && tally.is_queue() {
             tally.note_bytes(upto.len() - counted);

@@ -28,7 +28,13 @@ impl Default for Histogram {
 impl Histogram {
     #[inline]
     pub fn note(&self, us: u64) {
-        add(&self.buckets[bucket_of(us)], 1);
+        self.note_in(TimeBucket::of(us), us);
+    }
+
+    /// Notes a time in its bucket, which several histograms may have in common.
+    #[inline]
+    pub fn note_in(&self, bucket: TimeBucket, us: u64) {
+        add(&self.buckets[bucket.0], 1);
         add(&self.sum_us, us);
     }
 
@@ -77,10 +83,18 @@ pub fn limit_us(bucket: usize) -> Option<u64> {
     (bucket + 1 < BUCKETS).then(|| 1 << (FIRST_POWER + bucket as u32))
 }
 
-fn bucket_of(us: u64) -> usize {
-    // The bits of (us - 1) give the power of two not below us.
-    let power = 64 - us.saturating_sub(1).leading_zeros();
-    (power.saturating_sub(FIRST_POWER) as usize).min(BUCKETS - 1)
+/// Index of a time's bucket.
+#[derive(Clone, Copy, Debug)]
+pub struct TimeBucket(usize);
+
+impl TimeBucket {
+    #[inline]
+    pub fn of(us: u64) -> TimeBucket {
+        // The highest bit of (us - 1) gives the power of two not below us; lower bits make all times of the first bucket alike.
+        const FIRST: u64 = (1 << FIRST_POWER) - 1;
+        let bit = (us.saturating_sub(1) | FIRST).ilog2();
+        TimeBucket((bit as usize + 1 - FIRST_POWER as usize).min(BUCKETS - 1))
+    }
 }
 
 /// Adds without a locked instruction: a single thread writes.
@@ -96,7 +110,7 @@ mod tests {
     #[test]
     fn a_time_lies_in_the_first_bucket_whose_limit_is_not_below_it() {
         for us in [0, 1, 31, 32, 33, 64, 65, 1_000, 67_108_864, 67_108_865, u64::MAX] {
-            let at = bucket_of(us);
+            let TimeBucket(at) = TimeBucket::of(us);
             assert!(limit_us(at).is_none_or(|limit| us <= limit), "{us} in {at}");
             assert!(at == 0 || limit_us(at - 1).is_some_and(|limit| us > limit), "{us} not in {}", at - 1);
         }

@@ -1,6 +1,6 @@
 //! Counters. Every worker has its own numbers, summed by queries.
 
-use crate::histogram::{Histogram, HistogramCounts, add};
+use crate::histogram::{Histogram, HistogramCounts, TimeBucket, add};
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_catalog::rule::RoutingRule;
 use weir_sql::facts::StatementVerb;
@@ -296,9 +296,9 @@ impl WorkerCounters {
     }
 
     #[inline]
-    pub fn note_time(&self, node: u16, us: u64) {
+    pub fn note_time(&self, node: u16, bucket: TimeBucket, us: u64) {
         if let Some(times) = self.times.get(usize::from(node)) {
-            times.note(us);
+            times.note_in(bucket, us);
         }
     }
 

@@ -10,6 +10,7 @@ pub mod statement_rows;
 use crate::account::Account;
 use crate::context::Context;
 use crate::handle::SessionClock;
+use crate::histogram::TimeBucket;
 use crate::metrics::WorkerCounter;
 use crate::replies::DroppedReplies;
 use crate::session::{Session, SessionServer};
@@ -26,6 +27,9 @@ use weir_wire::frame::{HEADER_BYTES, MessageHeader, split_cstr};
 /// Notes a statement that is about to be sent; the message is still the first in the client's lane.
 #[inline]
 pub fn sent(s: &mut Session, w: &Context, unit: StatementMessage<'_>) {
+    if w.seen.is_off() {
+        return;
+    }
     let ticket = match unit {
         StatementMessage::Query(statement) => match w.seen.known(&s.account, statement) {
             Some(ticket) => ticket,
@@ -104,16 +108,29 @@ fn count_parse(w: &Context, account: &Account, prepared: &PreparedStatement) {
 fn count(w: &Context, ended: CompleteAnswer, role: TakenFor, rule: RoutingRule) {
     let CompleteAnswer { ticket, rows, bytes, us } = ended;
     if let Some(row) = w.seen.row(ticket) {
-        row.count(StatementRun { us, rows, bytes, role, rule });
+        row.count(StatementRun { us, bucket: TimeBucket::of(us), rows, bytes, role, rule });
     }
 }
 
 /// Counts the statement whose answer is complete, with all earlier ones. It took `us`.
 #[inline]
-pub fn all_answered(server: &mut Option<SessionServer>, w: &Context, clock: &SessionClock, us: u64) {
-    if let Some(SessionServer { upstream, .. }) = server
-        && let Some(ended) = upstream.tally.end_all(us, w.now_us())
-    {
+pub fn all_answered(server: &mut Option<SessionServer>, w: &Context, clock: &SessionClock, us: u64, bucket: TimeBucket) {
+    let Some(SessionServer { upstream, .. }) = server else { return };
+    match w.seen.row(upstream.tally.waiting()) {
+        Some(row) => {
+            let CompleteAnswer { rows, bytes, .. } = upstream.tally.end_all(us);
+            row.count(StatementRun { us, bucket, rows, bytes, role: upstream.role, rule: clock.rule.get() });
+        }
+        None if upstream.tally.is_idle() => {}
+        None => count_late(upstream, w, clock, us),
+    }
+}
+
+/// A statement of a pipeline, or one without a row.
+#[cold]
+fn count_late(upstream: &mut UpstreamState, w: &Context, clock: &SessionClock, us: u64) {
+    let ended = upstream.tally.end_all(us);
+    if let Some(ended) = upstream.tally.on_time(ended, w.now_us()) {
         count(w, ended, upstream.role, clock.rule.get());
     }
 }
@@ -183,6 +200,9 @@ pub fn failed(
 
 /// Counts a statement answered from memory; `answer`: up to its command tag. `prepared_now`: by a Parse of its own.
 pub fn answered_by_cache(s: &Session, w: &Context, statement: CachedStatement<'_>, answer: &[u8]) {
+    if w.seen.is_off() {
+        return;
+    }
     let ticket = match statement {
         CachedStatement::Query(statement) => w.seen.known(&s.account, statement).unwrap_or_else(|| seat_query(s, w, statement)),
         CachedStatement::Prepared(prepared) | CachedStatement::PreparedNow(prepared) => ticket_of(w, &s.account, prepared),

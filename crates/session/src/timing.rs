@@ -5,7 +5,7 @@
 use crate::context::Context;
 use crate::fault::{ErrorReport, sqlstate};
 use crate::handle::{OverdueStatement, SessionHandle};
-use crate::histogram::add;
+use crate::histogram::{TimeBucket, add};
 use crate::lazy_begin::transaction_place::{self, HeldLimits, HeldTooLong};
 use crate::session::{IDLE, Session};
 use crate::statement_log;
@@ -139,15 +139,16 @@ fn over(s: &mut Session, w: &Context, status: u8) {
     let stats = &s.account.stats;
     let us = now.saturating_sub(since);
     stats.add(StatCounter::StatementUs, us);
-    stats.statements.note(us);
+    let bucket = TimeBucket::of(us);
+    stats.statements.note_in(bucket, us);
     statement_log::ended(s, w, us);
     if has_more {
         statement_statistics::one_answered(&mut s.server, w, clock, since);
     } else {
-        statement_statistics::all_answered(&mut s.server, w, clock, us);
+        statement_statistics::all_answered(&mut s.server, w, clock, us, bucket);
     }
     if let Some(conn) = s.conn() {
-        w.counters().note_time(conn.status.address.node, us);
+        w.counters().note_time(conn.status.address.node, bucket, us);
     }
     if let Some(node) = clock.flight.get() {
         w.loads.note(node, us);

@@ -298,7 +298,7 @@ impl UpstreamState {
     pub fn come_to_rest(&mut self) {
         let UpstreamState { replies, txn, role, gate, journal, brought, left, resetting, writes, final_error, .. } = self;
         debug_assert!(replies.is_settled() && journal.is_empty(), "the server owes something");
-        debug_assert!(self.tally.is_idle(), "a statement is under way");
+        debug_assert!(self.tally.is_idle() && !self.tally.is_queue(), "a statement is under way");
         debug_assert!(brought.is_answered() && !resetting.is_under_way(), "something of ours is under way");
         debug_assert!(writes.wrote.is_empty() && writes.raised.is_none(), "a write is not settled");
         (txn.status, txn.control, *role, *gate) = (IDLE, TransactionCommands::default(), TakenFor::Primary, IntakeState::Open);

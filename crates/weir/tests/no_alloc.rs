@@ -69,7 +69,8 @@ fn configuration(cluster: &Cluster, port: u16) -> String {
     let folder = cluster.dir().display();
     let mut text = format!(
         "listen_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = '{folder}'\npid_file_name = '{folder}/weir.pid'\n\
-         sr_check_user = 'postgres'\nsr_check_period = 0\ncausal_sample_period = 10s\nworker_threads = 1\nstatement_level_load_balance = on\n"
+         sr_check_user = 'postgres'\nsr_check_period = 0\ncausal_sample_period = 10s\nworker_threads = 1\nstatement_level_load_balance = on\n\
+         statement_statistics_max = 100\n"
     );
     for (at, server) in cluster.servers().iter().enumerate() {
         let (port, weight) = (server.port(), u8::from(at > 0));

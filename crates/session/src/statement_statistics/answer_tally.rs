@@ -92,20 +92,25 @@ impl AnswerTally {
         self.first.on_time()
     }
 
-    /// Ends the only statement, which took `us`. `None`: there is none.
+    /// As `first`, with its mark of a late one.
     #[inline]
-    pub fn end_all(&mut self, us: u64, now: Us) -> Option<CompleteAnswer> {
-        if self.is_idle() {
-            return None;
-        }
-        let mut ended = CompleteAnswer { ticket: self.first, rows: self.rows, bytes: self.bytes, us };
-        if ended.ticket.is_late() || self.is_queue() {
-            // Statements behind an error do not run.
-            self.behind.clear();
-            ended = CompleteAnswer { ticket: self.first.on_time(), us: us.min(now.saturating_sub(self.since)), ..ended };
-        }
+    pub fn waiting(&self) -> RowTicket {
+        self.first
+    }
+
+    /// Ends the only statement under way, which took `us`; its ticket may be none, or late: see `on_time`.
+    #[inline]
+    pub fn end_all(&mut self, us: u64) -> CompleteAnswer {
+        let ended = CompleteAnswer { ticket: self.first, rows: self.rows, bytes: self.bytes, us };
         (self.first, self.rows, self.bytes) = (RowTicket::NONE, 0, 0);
-        Some(ended)
+        ended
+    }
+
+    /// Returns a late statement with its own part of the turn's time. `None`: no late one.
+    #[cold]
+    pub fn on_time(&self, ended: CompleteAnswer, now: Us) -> Option<CompleteAnswer> {
+        let us = ended.us.min(now.saturating_sub(self.since));
+        ended.ticket.is_late().then(|| CompleteAnswer { ticket: ended.ticket.on_time(), us, ..ended })
     }
 
     /// Ends the first statement while others are under way. `busy_since`: begin of the present turn.
@@ -142,7 +147,7 @@ mod tests {
     #[test]
     fn the_rows_and_bytes_of_an_answer_are_those_since_the_answer_before() {
         let mut tally = AnswerTally::default();
-        assert_eq!(tally.end_all(5, 100), None);
+        assert_eq!(tally.end_all(5).ticket, RowTicket::NONE);
         FOUR.into_iter().for_each(|ticket| tally.begin(ticket));
         tally.note_rows(3);
         tally.note_bytes(100);
@@ -152,9 +157,15 @@ mod tests {
         assert_eq!(tally.end_first(10, 35), Some(CompleteAnswer { ticket, rows: 0, bytes: 7, us: 5 }));
         tally.drop_behind(1);
         assert!(!tally.is_queue() && !tally.is_idle());
-        assert_eq!(tally.end_all(40, 50), Some(CompleteAnswer { ticket, rows: 0, bytes: 0, us: 15 }));
+        let last = tally.end_all(40);
+        assert_eq!(tally.on_time(last, 50), Some(CompleteAnswer { ticket, rows: 0, bytes: 0, us: 15 }));
         assert!(tally.is_idle());
         tally.begin(ticket);
-        assert_eq!(tally.end_all(40, 90), Some(CompleteAnswer { ticket, rows: 0, bytes: 0, us: 40 }), "the next turn");
+        let next = tally.end_all(40);
+        assert_eq!(
+            (next, tally.on_time(next, 90)),
+            (CompleteAnswer { ticket, rows: 0, bytes: 0, us: 40 }, None),
+            "the next turn"
+        );
     }
 }

@@ -10,6 +10,8 @@ pub struct RowTicket(pub(super) u64);
 impl RowTicket {
     /// No statement.
     pub const NONE: RowTicket = RowTicket(0);
+    /// Of a row that is not in use; no statement has it.
+    pub(super) const VACANT: RowTicket = RowTicket(u64::MAX);
     /// A statement without a row. Rows are numbered from 1 on, so that none has this ticket.
     pub const NO_ROW: RowTicket = RowTicket(1 << 62);
     /// Marks a statement whose time begins behind another one's answer. Such a ticket fits no row as it is.
@@ -55,6 +57,7 @@ pub struct StatementPlace {
 
 impl Default for StatementPlace {
     fn default() -> StatementPlace {
-        StatementPlace { last: Cell::new(LastPlace { whose: 0, ticket: RowTicket::NO_ROW }), name: OnceCell::new() }
+        // Of nobody: no edition is 0.
+        StatementPlace { last: Cell::new(LastPlace { whose: 0, ticket: RowTicket::NONE }), name: OnceCell::new() }
     }
 }

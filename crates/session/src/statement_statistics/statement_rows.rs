@@ -1,7 +1,7 @@
 //! Counts by text, user and database. One worker writes its rows without a lock; views of any thread add them up.
 
 use crate::account::Account;
-use crate::histogram::{Histogram, HistogramCounts, add};
+use crate::histogram::{Histogram, HistogramCounts, TimeBucket, add};
 use crate::statement_statistics::row_ticket::{LastPlace, RowTicket};
 use crate::statements::{Statement, StatementTrait};
 use crate::upstream::TakenFor;
@@ -68,7 +68,6 @@ fn cut(mut text: String) -> Arc<str> {
 /// Counts of one row, with a single writer.
 #[derive(Debug)]
 pub struct StatementRow {
-    /// 0: not in use.
     ticket: AtomicU64,
     /// Runs by role of the server: see `TakenFor`.
     runs: [AtomicU64; 3],
@@ -86,7 +85,7 @@ impl Default for StatementRow {
     fn default() -> StatementRow {
         let zero = || AtomicU64::new(0);
         StatementRow {
-            ticket: zero(),
+            ticket: AtomicU64::new(RowTicket::VACANT.0),
             runs: [const { AtomicU64::new(0) }; 3],
             rows: zero(),
             bytes: zero(),
@@ -104,6 +103,7 @@ impl Default for StatementRow {
 #[derive(Clone, Copy, Debug)]
 pub struct StatementRun {
     pub us: u64,
+    pub bucket: TimeBucket,
     pub rows: u64,
     pub bytes: u64,
     pub role: TakenFor,
@@ -113,7 +113,7 @@ pub struct StatementRun {
 impl StatementRow {
     #[inline]
     pub fn count(&self, run: StatementRun) {
-        self.times.note(run.us);
+        self.times.note_in(run.bucket, run.us);
         add(&self.runs[run.role as usize], 1);
         add(&self.rows, run.rows);
         add(&self.bytes, run.bytes);
@@ -294,7 +294,12 @@ impl WorkerStatements {
         WorkerStatements { rows: board.rows.clone(), board, edition: Cell::new(edition), seated: RefCell::default() }
     }
 
-    /// Tells whose the place is that a statement remembers. Without statistics all places are everybody's.
+    #[inline]
+    pub fn is_off(&self) -> bool {
+        self.edition.get() == 0
+    }
+
+    /// Tells whose the place is that a statement remembers.
     #[inline]
     fn key(&self, account: &Account) -> u64 {
         account.number.get() + self.edition.get()
@@ -315,9 +320,6 @@ impl WorkerStatements {
     /// Returns the ticket of a statement's row, perhaps a new one. True: rows of other texts made room for it.
     #[cold]
     pub fn seat(&self, account: &Account, statement: &Statement, source: StatementSource<'_>) -> (RowTicket, bool) {
-        if self.rows.is_empty() {
-            return (RowTicket::NO_ROW, false);
-        }
         let seated = &mut *self.seated.borrow_mut();
         if account.number.get() == 0 {
             seated.accounts += 1;
@@ -359,7 +361,7 @@ impl WorkerStatements {
 
     /// Begins anew. Statements under way are not counted.
     pub fn reset(&self) {
-        if self.rows.is_empty() {
+        if self.is_off() {
             return;
         }
         let seated = &mut *self.seated.borrow_mut();
@@ -367,7 +369,7 @@ impl WorkerStatements {
         self.edition.set(self.edition.get() + EDITION);
         seated.places.clear();
         seated.seats.clear();
-        self.rows.iter().for_each(|row| row.clear(RowTicket::NONE));
+        self.rows.iter().for_each(|row| row.clear(RowTicket::VACANT));
         names.fill(None);
     }
 }
@@ -419,7 +421,7 @@ impl SeatedRows {
             if let Some(seat) = self.seats[at].take() {
                 self.places.remove(&seat.of);
             }
-            rows[at].clear(RowTicket::NONE);
+            rows[at].clear(RowTicket::VACANT);
             names[at] = None;
         }
     }
@@ -431,11 +433,12 @@ impl SeatedRows {
 #[inline]
 pub fn rows_of_tag(upto: &[u8]) -> u64 {
     match upto {
-        [.., b' ', digit, 0] => u64::from(digit.wrapping_sub(b'0')),
+        [.., b' ', digit, _] => u64::from(digit.wrapping_sub(b'0')),
         _ => long_rows_of_tag(upto),
     }
 }
 
+#[cold]
 fn long_rows_of_tag(upto: &[u8]) -> u64 {
     let Some((_, digits)) = upto.split_last() else { return 0 };
     let digits = digits.iter().rev().take_while(|byte| byte.is_ascii_digit());

@@ -39,7 +39,7 @@ fn run(client: &mut Raw, bytes: Vec<u8>) -> String {
 fn a_statement_is_counted_in_each_protocol_with_its_rows_and_errors() {
     let ground = Ground::new();
     ground.prepare("create table t (a int); insert into t values (1), (2), (3)");
-    let proxy = ground.primary_proxy("worker_threads = 1");
+    let proxy = ground.primary_proxy("worker_threads = 1\nstatement_statistics_max = 1000");
     let mut client = ground.client(&proxy);
     for number in 0..3 {
         client.query(&format!("select a from t where a >= {number}"));
@@ -77,7 +77,7 @@ fn a_statement_is_counted_in_each_protocol_with_its_rows_and_errors() {
 fn statements_of_a_pipeline_are_counted_each_with_its_own() {
     let ground = Ground::new();
     ground.prepare("create table t (a int)");
-    let proxy = ground.primary_proxy("worker_threads = 1");
+    let proxy = ground.primary_proxy("worker_threads = 1\nstatement_statistics_max = 1000");
     let mut client = ground.client(&proxy);
     let (one, two) = (wire::unnamed("select $1::int", &["1"]), wire::unnamed("select generate_series(1, $1::int)", &["2"]));
     for _ in 0..5 {
@@ -112,7 +112,7 @@ fn statements_of_a_pipeline_are_counted_each_with_its_own() {
 fn copies_cancelled_statements_and_parts_of_results_are_counted() {
     let ground = Ground::new();
     ground.prepare("create table t (a int)");
-    let proxy = ground.primary_proxy("worker_threads = 1");
+    let proxy = ground.primary_proxy("worker_threads = 1\nstatement_statistics_max = 1000");
     let mut client = ground.client(&proxy);
     client.send(&[wire::query("copy t from stdin"), wire::message(b'd', b"1\n2\n3\n"), wire::message(b'c', b"")].concat());
     assert_eq!(client.tags(), "GCZ");
@@ -136,7 +136,7 @@ fn copies_cancelled_statements_and_parts_of_results_are_counted() {
 fn reads_on_standbys_and_answers_from_memory_have_their_shares() {
     let ground = Ground::new();
     ground.prepare("create table t (a int); insert into t values (1)");
-    let proxy = ground.proxy("worker_threads = 1\nmemory_cache_enabled = on");
+    let proxy = ground.proxy("worker_threads = 1\nstatement_statistics_max = 1000\nmemory_cache_enabled = on");
     let mut client = ground.client(&proxy);
     let text = "select a from t where a = 1";
     warm(&proxy, &mut client, text);
@@ -160,7 +160,7 @@ fn no_literal_is_shown_and_no_text_of_another_role() {
     let ground = Ground::new();
     let other = format!("{}_reader", ground.database);
     ground.prepare(&format!("drop role if exists {other}; create role {other} login"));
-    let proxy = ground.primary_proxy("worker_threads = 1");
+    let proxy = ground.primary_proxy("worker_threads = 1\nstatement_statistics_max = 1000");
     let mut client = ground.client(&proxy);
     for text in [
         "select 'secret'",
@@ -226,7 +226,7 @@ fn the_least_used_texts_make_room_and_a_reset_begins_anew() {
 #[test]
 fn without_rows_nothing_is_counted() {
     let ground = Ground::new();
-    let proxy = ground.primary_proxy("statement_statistics_max = 0");
+    let proxy = ground.primary_proxy("");
     let mut client = ground.client(&proxy);
     client.run("select 1");
     assert_eq!(client.rows("show pool_statements").len(), 0);
@@ -235,7 +235,7 @@ fn without_rows_nothing_is_counted() {
 #[test]
 fn the_counts_of_all_workers_add_up() {
     let ground = Ground::new();
-    let proxy: Proxy = ground.primary_proxy("worker_threads = 3");
+    let proxy: Proxy = ground.primary_proxy("worker_threads = 3\nstatement_statistics_max = 1000");
     let mut clients: Vec<Raw> = (0..9).map(|_| ground.client(&proxy)).collect();
     for _ in 0..10 {
         clients.iter_mut().for_each(|client| client.send(&wire::query("select 1 as everywhere")));
