@@ -355,9 +355,11 @@ impl ReplyQueue {
         self.ring.iter().skip(1).all(|expect| *expect == ExpectedReply::CopyEnd)
     }
 
+    /// Questions of ours do not count, also those before it.
     pub fn is_one_query(&self) -> bool {
         let mut asked = self.ring.iter().filter(|expect| !expect.is_query_of_ours());
-        !self.unsynced && !self.skipping && matches!(asked.next(), Some(ExpectedReply::Query)) && asked.next().is_none()
+        let is_query = |expect: Option<&ExpectedReply>| matches!(expect, Some(ExpectedReply::Query | ExpectedReply::QueryChange));
+        !self.unsynced && !self.skipping && is_query(asked.next()) && asked.next().is_none()
     }
 
     /// The entry of an error just received does not count.
