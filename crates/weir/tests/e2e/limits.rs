@@ -49,7 +49,7 @@ fn a_limit_on_all_nodes_together_turns_no_statement_into_a_login_and_keeps_the_w
     const SHARE_OFF_BY_MAX: f64 = 3.0;
     /// New connections: some until each node has its own, and few in a change of the load.
     const LOGINS_MAX: u64 = 60;
-    const ROUNDS_MAX: usize = 4;
+    const ROUNDS_MAX: usize = 12;
     let ground = Ground::new();
     let ports = ground.cluster.servers().iter().map(|server| Backend::tcp(server.port(), 1));
     let backends: Vec<Backend> = ports.collect();

@@ -77,12 +77,18 @@ fn the_primary_takes_its_share_of_reads_if_it_has_weight() {
     let proxy = ground.proxy("causal_reads = off\nbackend_weight0 = 1\nbackend_weight1 = 0\nbackend_weight2 = 1");
     let mut client = ground.client(&proxy);
     wait_for_catalog(&mut client, &ground.database);
-    let mut counts: BTreeMap<String, u32> = BTreeMap::new();
-    for _ in 0..200 {
-        *counts.entry(client.value(WHERE)).or_default() += 1;
-    }
-    assert!(!counts.contains_key(&ground.standby_ports()[0]), "weight 0 takes none: {counts:?}");
-    assert!(counts.values().all(|count| (50..=150).contains(count)), "{counts:?}");
+    /// A busy machine moves shares by intention, away from the server that answers late; wrong weights are never right in a round.
+    const ROUNDS_MAX: usize = 8;
+    let mut is_shared = || {
+        let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+        for _ in 0..200 {
+            *counts.entry(client.value(WHERE)).or_default() += 1;
+        }
+        println!("{counts:?}");
+        assert!(!counts.contains_key(&ground.standby_ports()[0]), "weight 0 takes none: {counts:?}");
+        counts.len() == 2 && counts.values().all(|count| (50..=150).contains(count))
+    };
+    assert!((0..ROUNDS_MAX).any(|_| is_shared()), "see the rounds above");
 }
 
 #[test]
