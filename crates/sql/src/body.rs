@@ -213,8 +213,8 @@ impl<'t> BodyScanner<'t> {
     }
 }
 
-/// Comments nest.
-fn comment_bytes(text: &[u8]) -> usize {
+/// Bytes of the comment that a text begins with. Comments nest, and an open one reaches to the end.
+pub(crate) fn comment_bytes(text: &[u8]) -> usize {
     let (mut depth, mut at) = (0_usize, 0);
     while at < text.len() {
         match &text[at..] {

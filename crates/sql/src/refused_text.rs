@@ -1,6 +1,7 @@
 //! Changes by a text that the parser refuses but a server of another version may accept (`json_value('x')` up to 16, `5
 //! !` of 13). Such a text may leave anything; a server's syntax error proves that nothing ran.
 
+use crate::body::comment_bytes;
 use crate::facts::ChangeScope;
 use crate::skeleton::skeleton;
 
@@ -40,20 +41,9 @@ fn after_line(text: &[u8]) -> &[u8] {
     &text[line..]
 }
 
-/// Text behind a leading comment; comments nest.
+/// Text behind a leading comment.
 fn after_comment(text: &[u8]) -> &[u8] {
-    let (mut depth, mut at) = (0_usize, 0);
-    while at < text.len() {
-        match &text[at..] {
-            [b'/', b'*', ..] => (depth, at) = (depth + 1, at + 2),
-            [b'*', b'/', ..] => (depth, at) = (depth - 1, at + 2),
-            _ => at += 1,
-        }
-        if depth == 0 {
-            return &text[at..];
-        }
-    }
-    &[]
+    &text[comment_bytes(text)..]
 }
 
 #[cfg(test)]

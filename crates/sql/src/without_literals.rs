@@ -3,6 +3,8 @@
 //! For texts that the parser accepts: where one string ends is then known. Numbers follow the text's own parameters, as in
 //! pg_stat_statements. A list of constants behind `IN` is one constant, or each length of it would be a text of its own.
 
+use crate::body::comment_bytes;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TokenKind {
     /// Whitespace or a comment.
@@ -129,22 +131,6 @@ fn count_while(text: &[u8], is_one: impl Fn(u8) -> bool) -> usize {
 /// `ident_cont`.
 fn is_of_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | 0x80..)
-}
-
-/// Comments nest. An open one reaches to the end.
-fn comment_bytes(text: &[u8]) -> usize {
-    let (mut depth, mut at) = (0_usize, 0);
-    while at < text.len() {
-        match &text[at..] {
-            [b'/', b'*', ..] => (depth, at) = (depth + 1, at + 2),
-            [b'*', b'/', ..] => (depth, at) = (depth - 1, at + 2),
-            _ => at += 1,
-        }
-        if depth == 0 {
-            return at;
-        }
-    }
-    at
 }
 
 /// `open_bytes`: up to the opening quote, which ends the text too unless it is doubled. An open string reaches to the end.

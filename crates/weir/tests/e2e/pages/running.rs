@@ -7,7 +7,7 @@ use super::{
     wait_forecast, wait_writable,
 };
 use crate::support::certs::Authority;
-use crate::support::ground::cluster_with;
+use crate::support::ground::{Owned, cluster_with};
 use crate::support::wait_until;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Write};
@@ -148,6 +148,13 @@ fn as_weir(block: &str) -> String {
     with(command, &[("runuser -u weir --", "setpriv --reuid weir --regid weir --clear-groups --pdeathsig KILL")])
 }
 
+fn restartable(cluster: &Owned, page: &Page) -> Machine {
+    let mut machine = started(cluster);
+    let conf = conf_of_start(&machine, cluster) + &page.block(RESTART, "ini");
+    reconfigure(&mut machine, &conf, &passwd_of_start());
+    machine
+}
+
 #[test]
 fn a_new_weir_takes_over_and_nobody_notices() {
     if !has_machine() {
@@ -155,9 +162,7 @@ fn a_new_weir_takes_over_and_nobody_notices() {
     }
     let cluster = servers(1, WalLevel::Replica, &hba_of_start());
     let page = Page::read("operations.md");
-    let mut machine = started(&cluster);
-    let conf = conf_of_start(&machine, &cluster) + &page.block(RESTART, "ini");
-    reconfigure(&mut machine, &conf, &passwd_of_start());
+    let mut machine = restartable(&cluster, &page);
     let mut service = machine.start();
     wait_writable(&service);
     let mut client = Command::new("psql");
@@ -202,9 +207,7 @@ fn the_unit_is_renewed_as_the_page_says() {
     }
     let cluster = servers(1, WalLevel::Replica, &hba_of_start());
     let page = Page::read("operations.md");
-    let mut machine = started(&cluster);
-    let conf = conf_of_start(&machine, &cluster) + &page.block(RESTART, "ini");
-    reconfigure(&mut machine, &conf, &passwd_of_start());
+    let mut machine = restartable(&cluster, &page);
     let mut service = machine.start();
     wait_writable(&service);
     let mut asked = service.begin_inside(&as_weir(&page.blocks(RESTART, "sh")[1]));
