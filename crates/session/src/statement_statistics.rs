@@ -191,7 +191,7 @@ pub fn failed(
     if let Some(row) = w.seen.row(tally.first()) {
         row.count_error(sqlstate);
     }
-    // Those behind it do not run.
+    // Statements behind it do not run.
     tally.drop_behind((dropped.runs as usize).saturating_sub(1));
     if !is_query || is_last {
         count_first(tally, w, clock, *role);

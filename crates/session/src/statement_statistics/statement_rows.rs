@@ -50,7 +50,7 @@ fn functions_of(statement: &Statement) -> Box<[String]> {
     functions.take(FUNCTIONS_MAX).cloned().collect()
 }
 
-/// The same for one text everywhere and always.
+/// One text has one number, everywhere and always.
 fn id_of(text: &str) -> u64 {
     let hash = Sha256::digest(text.as_bytes());
     hash.first_chunk().map_or(0, |first| u64::from_be_bytes(*first))
@@ -278,7 +278,7 @@ struct RowSeat {
 
 /// The worker's side.
 pub struct WorkerStatements {
-    /// Those of `board`, nearer.
+    /// The rows of `board`, nearer.
     rows: Arc<[StatementRow]>,
     board: Arc<StatementBoard>,
     /// A multiple of `EDITION`, another one whenever rows change hands. 0: no statistics.

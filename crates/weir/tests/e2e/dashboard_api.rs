@@ -129,7 +129,7 @@ impl Answer {
         error["code"].as_str().unwrap().to_owned()
     }
 
-    /// What a browser sends back.
+    /// The cookie that a browser sends back.
     fn cookie(&self) -> String {
         self.header("set-cookie").and_then(|line| line.split(';').next()).expect("a cookie").to_owned()
     }

@@ -205,7 +205,7 @@ fn orders_from_the_page_say_first_what_they_do_and_fail_no_statement() {
     for act in ["detach node 2", "attach node 2", "switchover node 1"] {
         assert!(log.contains(&format!("dashboard: {act} by user \"boss\" from 127.0.0.1")), "{act}: {log}");
     }
-    // One that is refused says why.
+    // A refused order says why.
     browser.click("article.node:nth-child(1) [aria-label='Promote node 0']");
     browser.wait_for("dialog[data-stage=asking]");
     browser.click("dialog footer button:first-child");

@@ -170,7 +170,7 @@ fn wait_step(proxy: &Proxy, step: &str) {
 /// Asks for a switchover on another thread and does something at a step of it. Gives the answer.
 fn meanwhile(stand: &mut Stand, to: usize, step: &str, act: impl FnOnce(&mut Stand)) -> Result<(), String> {
     let asked = ask_aside(&stand.proxy, to);
-    // One that is refused comes to no step.
+    // A refused switchover comes to no step.
     wait_until(step, || asked.is_finished() || stand.proxy.log().contains(&format!("failover: {step}")));
     act(stand);
     asked.join().unwrap()

@@ -97,7 +97,7 @@ impl DashboardAct {
         }
     }
 
-    /// What it would do, said to who is about to order it.
+    /// The effect, for the person who is about to order it.
     fn does(&self) -> String {
         match self {
             DashboardAct::Attach(node) => format!("Takes node {node} into use: it gets its share of statements once it answers."),

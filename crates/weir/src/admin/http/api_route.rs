@@ -1,6 +1,6 @@
 //! Where a statement would go, and why, without a session: as for a client that has just logged in.
 //!
-//! What only a session knows is left out: its settings, its transaction, the node of its reads.
+//! A session's own settings, transaction and node of reads are left out.
 
 use super::api_error::ApiError;
 use super::dashboard::{ApiQuery, Dashboard, answer};
@@ -44,7 +44,7 @@ fn numbers(view: &ClusterView, nodes: &[usize]) -> Vec<u16> {
     nodes.iter().filter_map(|at| view.nodes.get(*at)).map(|node| node.id).collect()
 }
 
-/// What the catalog says of a read: any name in it may stand for something that writes.
+/// The catalog's word on a read: any name in it may stand for something that writes.
 fn judged(shared: &SharedState, (database, user): (&str, &str), facts: &QueryFacts, of_text: RouteClass) -> RouteClass {
     let unknown = RouteClass::primary(RoutingRule::CatalogUnknown);
     let Some(known) = shared.catalogs.all().into_iter().find(|known| *known.name == *database) else { return unknown };

@@ -1,4 +1,4 @@
-//! What needs an operator's attention, in words, with the remedy. Pure: facts in, sentences out, the worst first.
+//! Conditions that need an operator's attention, in words, with the remedy. Pure: facts in, sentences out, the worst first.
 
 use crate::counted;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What requests of the dashboard share: its state, how they are read and answered, and threads for what takes longer than a moment.
+//! State that the dashboard's requests share, how they are read and answered, and threads for work that takes longer than a moment.
 
 use super::api_error::ApiError;
 use super::dashboard_sessions::DashboardSessions;

@@ -1,4 +1,4 @@
-//! Who may use the dashboard: the way of the connection, the login, the session of each request, and proof that an order is the page's own.
+//! Access to the dashboard: the way of the connection, the login, the session of each request, and proof that an order is the page's own.
 //!
 //! Users are those of the console (`admin_users`, `stats_users`), proved by `pool_passwd`. Rights are looked at again for each request.
 

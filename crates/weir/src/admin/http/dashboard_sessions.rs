@@ -40,7 +40,7 @@ impl SecretToken {
     }
 }
 
-/// What a login has shown and gets.
+/// A login: the proof that it has shown, and the tokens that it gets.
 #[derive(Clone)]
 pub struct DashboardLogin {
     pub user: Arc<str>,

@@ -91,7 +91,7 @@ fn now_ms(shared: &SharedState) -> u64 {
     shared.begun.elapsed().as_millis() as u64
 }
 
-/// What clients do, and who waits for whom.
+/// Clients by what they do, and who waits for whom.
 #[derive(Default)]
 struct ClientFacts {
     connected: u64,

@@ -2,7 +2,7 @@
 
 use weir_catalog::rule::RoutingRule;
 
-/// What is known of a statement.
+/// Facts about a statement.
 #[derive(Clone, Copy, Debug)]
 pub struct StatementUse<'a> {
     pub on_primary: u64,

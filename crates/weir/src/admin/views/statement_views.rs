@@ -49,7 +49,7 @@ impl StatementTotals {
     }
 }
 
-/// Those that took most of the servers' time first.
+/// Statements that took most of the servers' time come first.
 fn statement_totals(of: &ListSnapshot<'_>) -> Vec<StatementTotals> {
     let (has_cache, has_standbys) = (of.shared.cached_results.is_some(), of.config.nodes.len() > 1);
     let row = |(name, counts): (Arc<StatementName>, StatementCounts)| {
