@@ -400,7 +400,9 @@ fn messages_that_are_replayed_moved_or_odd_are_not_obeyed() {
         stream.write_all(&frame(&seal.close(&vec![0; 9000]))).await.unwrap();
         assert_eq!(rest(&mut stream).await, 0, "too long");
     });
-    assert_eq!(agent.log().matches("begins").count(), 1, "{}", agent.log());
+    let begun = || agent.log().matches("begins").count();
+    wait_until("the agent to tell of the order", || begun() > 0);
+    assert_eq!(begun(), 1, "{}", agent.log());
     assert!(matches!(agent.status().server, ServerStatus::Running(_)));
 }
 

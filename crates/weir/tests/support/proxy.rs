@@ -374,7 +374,9 @@ pub fn wait_for_log_thread(pid: u32) {
     wait_until("the log to be written", || {
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
         let stats = tasks.filter_map(|task| fs::read_to_string(task.path().join("stat")).ok());
-        !stats.into_iter().any(|stat| stat.contains(" (log) R ") || stat.contains(" (log) D "))
+        // Before its first turn a thread has the process's name.
+        let is_new = |stat: &str| !stat.starts_with(&format!("{pid} ")) && stat.contains(" (weir) R ");
+        !stats.into_iter().any(|stat| stat.contains(" (log) R ") || stat.contains(" (log) D ") || is_new(&stat))
     });
 }
 
