@@ -162,7 +162,7 @@ fn a_new_weir_takes_over_and_nobody_notices() {
     }
     let cluster = servers(1, WalLevel::Replica, &hba_of_start());
     let page = Page::read("operations.md");
-    let mut machine = restartable(&cluster, &page);
+    let machine = restartable(&cluster, &page);
     let mut service = machine.start();
     wait_writable(&service);
     let mut client = Command::new("psql");
@@ -207,7 +207,7 @@ fn the_unit_is_renewed_as_the_page_says() {
     }
     let cluster = servers(1, WalLevel::Replica, &hba_of_start());
     let page = Page::read("operations.md");
-    let mut machine = restartable(&cluster, &page);
+    let machine = restartable(&cluster, &page);
     let mut service = machine.start();
     wait_writable(&service);
     let mut asked = service.begin_inside(&as_weir(&page.blocks(RESTART, "sh")[1]));
