@@ -24,7 +24,7 @@ have_libclang() {
         /usr/local/lib/clang/*/include/stddef.h
 }
 
-# What the linker looks for; programs need only libpam.so.0, which every Debian has.
+# The file that the linker looks for; programs need only libpam.so.0, which every Debian has.
 have_libpam() {
     any_exists /usr/lib/libpam.so /usr/lib64/libpam.so /usr/lib/*-linux-*/libpam.so /lib/*-linux-*/libpam.so \
         /usr/local/lib/libpam.so

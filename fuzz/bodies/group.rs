@@ -45,6 +45,7 @@ fn hear_version(version: StateVersion) {
         sights: Default::default(),
         part,
         parameters: None,
+        answered: None,
     };
     let parts = [
         MessagePart::Propose(version.clone()),

@@ -406,7 +406,7 @@ impl Play {
         let idle = self.world.pool.idle.borrow();
         let known = idle.values().flatten().find(|known| crate::support::world::name_of(known) == conn);
         if let Some(known) = known {
-            // One that has its default may have been set to that.
+            // A setting that has its default may have been set to that.
             let is_set = |(name, value): &(&str, &str)| (*name, *value) != WORK_MEM;
             let settings: BTreeMap<String, String> =
                 known.settings.pairs().filter(is_set).map(|(name, value)| (name.to_owned(), value.to_owned())).collect();

@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 
 use crate::cargo::{build_proxy, cargo, run_to_end};
-use crate::{layers, own_sql, site, tidy};
+use crate::{layers, own_sql, release, site, tidy};
 
 /// The crates whose tests need nothing but themselves.
 const PURE: &[&str] = &[
@@ -30,12 +30,13 @@ const DOCS_FOLDER: &str = "docs";
 type Step = (&'static str, fn(&Path) -> Result<()>);
 
 /// Checks that read and compile, and run nothing.
-const LOOKS: [Step; 6] = [
+const LOOKS: [Step; 7] = [
     ("format", |_| run_to_end(&mut cargo(&["fmt", "--all", "--check"]))),
     ("layers", layers::run),
     ("tidy", tidy::run),
     ("own-sql", own_sql::run),
     ("pages", site::check),
+    ("release", release::check),
     ("clippy", |_| run_to_end(&mut cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))),
 ];
 const TESTS: [Step; 2] = [

@@ -1,7 +1,8 @@
-//! Development tasks: `cargo xtask bench`, `failover`, `watchdog`, `check`, `test`, `regress`, `pgpool-tests`, `pgbouncer-tests`,
-//! `driver-suites`, `transparency`, `mutants`, `bare`, `dist`, `packages`, `pages`, `site`, `pg`, `layers`, `tidy`, `own-sql`,
+//! Development tasks: `cargo xtask bench`, `failover`, `tpch`, `watchdog`, `check`, `test`, `regress`, `pgpool-tests`, `pgbouncer-tests`,
+//! `driver-suites`, `transparency`, `mutants`, `bare`, `dist`, `packages`, `release`, `pages`, `site`, `pg`, `layers`, `tidy`, `own-sql`,
 //! `house`.
 
+mod at_once;
 mod bare;
 mod bench;
 mod cargo;
@@ -26,6 +27,7 @@ mod process;
 mod proxy;
 mod reasons;
 mod regress;
+mod release;
 mod site;
 mod source;
 mod test;
@@ -52,6 +54,8 @@ enum Task {
     Bench(bench::Arguments),
     /// Measure failovers under load, with Weir and with Pgpool-II
     Failover(bench::failover::Arguments),
+    /// Measure the queries of TPC-H over three shards, beside one server
+    Tpch(bench::tpch::Arguments),
     /// Measure faults of a group's leader in network namespaces, with Weir and with Pgpool-II; needs root
     Watchdog(bench::watchdog::Arguments),
     /// Format, layers, habits, clippy, tests without servers, generated documents
@@ -76,6 +80,8 @@ enum Task {
     Dist(dist::Arguments),
     /// The packages of target/dist on a bare Debian in a folder, by the commands of docs/install.md; needs root and mmdebstrap
     Packages(packages::Arguments),
+    /// Sets the number and date of a new version, or checks that packages, pages and changelog agree
+    Release(release::Arguments),
     /// Changes the pure crates at random places and tells which changes no test notices
     Mutants(mutants::Arguments),
     /// The modules' uses of each other, against the tables in xtask/src/layers.rs
@@ -106,6 +112,7 @@ fn run(task: Task) -> Result<()> {
     match task {
         Task::Bench(arguments) => bench::run(&arguments),
         Task::Failover(arguments) => bench::failover::run(&arguments, root()),
+        Task::Tpch(arguments) => bench::tpch::run(&arguments),
         Task::Watchdog(arguments) => bench::watchdog::run(&arguments, root()),
         Task::Check => check::run(root()),
         Task::Test(arguments) => memory::move_into().and_then(|()| test::run(&arguments, root())),
@@ -131,6 +138,7 @@ fn run(task: Task) -> Result<()> {
         Task::Bare(arguments) => bare::run(&arguments, root()),
         Task::Dist(arguments) => dist::run(&arguments, root()),
         Task::Packages(arguments) => packages::run(&arguments, root()),
+        Task::Release(arguments) => release::run(&arguments, root()),
         Task::Mutants(arguments) => mutants::run(&arguments, root(), &target_folder()?),
         Task::Layers => layers::run(root()),
         Task::Tidy => tidy::run(root()),

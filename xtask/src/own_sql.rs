@@ -31,6 +31,7 @@ const EXCEPT: &[(&str, &str)] = &[
     ("crates/session/src/own_answers.rs", "the tags of answers"),
     ("crates/weir/src/server/inquiry/viewer.rs", "client/inquiry.rs lists it"),
     ("crates/weir/src/commands/demo.rs", "the demonstration is a client"),
+    ("crates/weir/src/commands/demo_shards.rs", "the demonstration is a client"),
 ];
 
 /// Fails if a file is missing in the list, or an exception is not needed any more.

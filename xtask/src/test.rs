@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
+use crate::at_once::at_once;
 use crate::cargo::{cargo, describe, run_to_end};
 use crate::{check, regress};
 use progress::Progress;
@@ -28,7 +29,7 @@ const MATRIX_VARIABLE: &str = "WEIR_MATRIX";
 /// Tells test programs how many tests to run at the same time.
 const THREADS_VARIABLE: &str = "RUST_TEST_THREADS";
 /// Most tests wait for servers, and take a tenth of a core.
-const TESTS_PER_CORE: usize = 2;
+const TESTS_PER_CORE: usize = 3;
 /// The newest version of PostgreSQL that can be fetched.
 const NEWEST: u32 = 18;
 /// The oldest one Weir works with.
@@ -92,7 +93,7 @@ pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What `--all` adds.
+/// The part that `--all` adds.
 fn rest_of_all(arguments: &Arguments, root: &Path, summary: &mut Summary, failed: &mut Vec<String>) {
     if arguments.pg.is_empty() {
         newest_too(&arguments.rest, summary, failed);
@@ -116,6 +117,13 @@ struct Summary {
 }
 
 impl Summary {
+    /// Adds another one behind this.
+    fn add(&mut self, other: Summary) {
+        self.lines.extend(other.lines);
+        self.passed += other.passed;
+        self.failed += other.failed;
+    }
+
     /// Adds cargo's result of one test program.
     fn add_result(&mut self, program: &str, line: &str) {
         self.lines.push(format!("  {program}: {line}"));
@@ -211,19 +219,29 @@ fn newest_too(rest: &[String], summary: &mut Summary, failed: &mut Vec<String>) 
 /// Holds the lists of PostgreSQL's own objects against each version between the oldest and the newest: the tests of
 /// `e2e/builtin.rs`, and those of names that are functions on some versions.
 fn lists_on_all(summary: &mut Summary, failed: &mut Vec<String>) {
-    for version in OLDEST..NEWEST {
-        let name = format!("lists of built-in functions on PostgreSQL {version}");
-        if let Err(error) = crate::pg::fetch(version) {
-            summary.lines.push(format!("{name}: left out, it cannot be fetched: {error:#}"));
-            continue;
-        }
-        summary.lines.push(format!("{name}:"));
-        let of_lists = ["builtin::".to_owned(), "later_syntax::".to_owned()];
-        if let Err(error) = all_tests(Some(version), &LISTS, &of_lists, summary) {
-            println!("{error:#}");
-            failed.push(name);
-        }
+    let versions: Vec<u32> = (OLDEST..NEWEST).collect();
+    for (own, own_failed) in at_once(&versions, |version| lists_on(*version)) {
+        summary.add(own);
+        failed.extend(own_failed);
     }
+}
+
+/// The tests of lists on one version, and its name if they failed.
+fn lists_on(version: u32) -> (Summary, Option<String>) {
+    let mut summary = Summary::default();
+    let name = format!("lists of built-in functions on PostgreSQL {version}");
+    if let Err(error) = crate::pg::fetch(version) {
+        summary.lines.push(format!("{name}: left out, it cannot be fetched: {error:#}"));
+        return (summary, None);
+    }
+    summary.lines.push(format!("{name}:"));
+    let of_lists = ["builtin::".to_owned(), "later_syntax::".to_owned()];
+    let result = all_tests(Some(version), &LISTS, &of_lists, &mut summary);
+    let failed = result.is_err().then(|| name.clone());
+    if let Err(error) = result {
+        println!("{name}: {error:#}");
+    }
+    (summary, failed)
 }
 
 /// Runs PostgreSQL's own suite through the proxy. A machine that cannot fetch it is told so, and that is no failure.
@@ -362,15 +380,20 @@ fn fuzz(root: &Path, seconds: u32, summary: &mut Summary) -> Result<()> {
         summary.lines.push("fuzz targets: skipped: cargo-fuzz is not installed (cargo install cargo-fuzz)".to_owned());
         return Ok(());
     };
-    let targets = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let targets: Vec<&str> = listed.split_whitespace().collect();
+    run_to_end(cargo(&["fuzz", "build"]).env("RUSTC_BOOTSTRAP", "1"))?;
     let mut failed = Vec::new();
-    for target in targets.split_whitespace() {
-        let result = run_to_end(&mut fuzz_command(target, seconds));
-        let word = if result.is_ok() { "ok" } else { "FAILED" };
-        summary.lines.push(format!("fuzz {target}: {seconds} s: {word}"));
-        if result.is_err() {
-            failed.push(target);
+    for (target, output) in targets.iter().zip(at_once(&targets, |target| fuzz_command(target, seconds).output())) {
+        let output = output.with_context(|| format!("cannot run the fuzz target {target}"))?;
+        let word = if output.status.success() { "ok" } else { "FAILED" };
+        let line = format!("fuzz {target}: {seconds} s: {word}");
+        if !output.status.success() {
+            println!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            failed.push(*target);
         }
+        println!("== {line}");
+        summary.lines.push(line);
     }
     if !failed.is_empty() {
         bail!("fuzz targets failed: {}", failed.join(", "));
@@ -380,7 +403,7 @@ fn fuzz(root: &Path, seconds: u32, summary: &mut Summary) -> Result<()> {
 
 fn fuzz_command(target: &str, seconds: u32) -> Command {
     let mut command = cargo(&["fuzz", "run", target, "--"]);
-    command.arg(format!("-max_total_time={seconds}")).env("RUSTC_BOOTSTRAP", "1");
+    command.arg(format!("-max_total_time={seconds}")).env("RUSTC_BOOTSTRAP", "1").stdin(Stdio::null());
     command
 }
 

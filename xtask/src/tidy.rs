@@ -96,7 +96,7 @@ const TESTS: &[&str] = &[
 ];
 /// Ways to let time pass. A test waits for a condition with a limit; where nothing shall happen, `support/time.rs` says for how long.
 const WAITS: &[&str] = &["thread::sleep", "time::sleep", "park_timeout", "thread::yield_now", "spin_loop"];
-/// Files of tests that may wait all the same, each with the reason. One that does not wait any more is a finding.
+/// Files of tests that may wait all the same, each with the reason. A file that does not wait any more is a finding.
 const MAY_WAIT: &[(&str, &str)] = &[
     ("crates/weir/tests/support/time.rs", "the one place"),
     ("crates/weir/tests/support/faults.rs", "a network that is slow"),

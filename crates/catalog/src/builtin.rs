@@ -65,6 +65,133 @@ const HANGING_ON_SETTINGS: [&str; 38] = [
     "websearch_to_tsquery",
 ];
 
+/// True if a function of `pg_catalog` that is not immutable answers alike in each database of a server, for a session with the same settings. For
+/// those that are immutable, or hang on settings, `differs_by_database` is the exception.
+pub fn is_alike_in_databases(name: &str) -> bool {
+    ALIKE_IN_DATABASES.binary_search(&name).is_ok()
+}
+
+/// Sorted by bytes. They depend on the time, on chance, on TimeZone and DateStyle, or on how types of PostgreSQL's own are written.
+const ALIKE_IN_DATABASES: [&str; 49] = [
+    "age",
+    "anytextcat",
+    "array_sample",
+    "array_shuffle",
+    "clock_timestamp",
+    "convert",
+    "convert_from",
+    "convert_to",
+    "date",
+    "date_add",
+    "date_subtract",
+    "gen_random_uuid",
+    "json_agg_strict",
+    "json_object_agg_strict",
+    "json_object_agg_unique",
+    "json_object_agg_unique_strict",
+    "json_populate_record",
+    "json_populate_recordset",
+    "json_to_record",
+    "json_to_recordset",
+    "jsonb_agg_strict",
+    "jsonb_object_agg_strict",
+    "jsonb_object_agg_unique",
+    "jsonb_object_agg_unique_strict",
+    "jsonb_path_exists_tz",
+    "jsonb_path_match_tz",
+    "jsonb_path_query_array_tz",
+    "jsonb_path_query_first_tz",
+    "jsonb_path_query_tz",
+    "jsonb_populate_record",
+    "jsonb_populate_record_valid",
+    "jsonb_populate_recordset",
+    "jsonb_to_record",
+    "jsonb_to_recordset",
+    "now",
+    "pg_sleep",
+    "random",
+    "random_normal",
+    "statement_timestamp",
+    "textanycat",
+    "time",
+    "timestamp",
+    "timestamptz",
+    "timetz",
+    "transaction_timestamp",
+    "uuidv4",
+    "uuidv7",
+    "xml",
+    "xml_is_well_formed",
+];
+
+/// True if an immutable function, or one that hangs on settings, may answer otherwise in another database: it finds text search objects by their
+/// names, or shows numbers of enum values.
+pub fn differs_by_database(name: &str) -> bool {
+    DIFFERING_BY_DATABASE.binary_search(&name).is_ok()
+}
+
+/// Sorted by bytes.
+const DIFFERING_BY_DATABASE: [&str; 19] = [
+    "get_current_ts_config",
+    "hashenum",
+    "hashenumextended",
+    "json_to_tsvector",
+    "jsonb_to_tsvector",
+    "phraseto_tsquery",
+    "plainto_tsquery",
+    "regclass",
+    "satisfies_hash_partition",
+    "to_tsquery",
+    "to_tsvector",
+    "ts_debug",
+    "ts_headline",
+    "ts_lexize",
+    "ts_match_tq",
+    "ts_match_tt",
+    "ts_parse",
+    "ts_token_type",
+    "websearch_to_tsquery",
+];
+
+/// True if the type is PostgreSQL's own, and its values are the same in each database of a server. Users' rows, numbers of objects and money are not.
+pub fn is_plain_type(name: &str) -> bool {
+    let element = name.strip_prefix('_').unwrap_or(name);
+    PLAIN_TYPES.binary_search(&element).is_ok()
+}
+
+/// Sorted by bytes.
+#[rustfmt::skip] // a table
+const PLAIN_TYPES: [&str; 51] = [
+    "bit", "bool", "box", "bpchar", "bytea", "char", "cidr", "circle", "date", "datemultirange", "daterange", "float4", "float8",
+    "inet", "int2", "int4", "int4multirange", "int4range", "int8", "int8multirange", "int8range", "interval", "json", "jsonb",
+    "jsonpath", "line", "lseg", "macaddr", "macaddr8", "name", "numeric", "nummultirange", "numrange", "oid", "path", "point",
+    "polygon", "text", "time", "timestamp", "timestamptz", "timetz", "tsmultirange", "tsquery", "tsrange", "tstzmultirange",
+    "tstzrange", "tsvector", "uuid", "varbit", "varchar",
+];
+
+/// True if an operator of PostgreSQL's own finds a text search configuration by a setting: `text @@ text`.
+pub fn is_text_search_operator(name: &str) -> bool {
+    matches!(name, "@@" | "@@@")
+}
+
+/// True if each database of a server has this collation: those that `initdb` makes with it.
+pub fn is_plain_collation(name: &str) -> bool {
+    const NAMES: [&str; 7] = ["C", "POSIX", "default", "pg_c_utf8", "pg_unicode_fast", "ucs_basic", "unicode"];
+    NAMES.contains(&name) || name.ends_with("-x-icu") || is_locale(name)
+}
+
+/// True for names such as `de_DE` and `de_DE.utf8`.
+fn is_locale(name: &str) -> bool {
+    match name.as_bytes() {
+        [a, b, b'_', c, d, rest @ ..] => {
+            [a, b].into_iter().all(u8::is_ascii_lowercase)
+                && [c, d].into_iter().all(u8::is_ascii_uppercase)
+                && (rest.is_empty() || rest == b".utf8")
+        }
+        _ => false,
+    }
+}
+
 /// True if a function changes no table, or may run on a standby.
 pub fn changes_no_table(name: &str) -> bool {
     const FAMILIES: [&str; 7] = ["pg_advisory_", "pg_try_advisory_", "txid_", "pg_current_", "pg_stat_get_", "has_", "pg_is_in_"];
@@ -85,6 +212,13 @@ pub fn changes_no_table(name: &str) -> bool {
         "version",
     ];
     may_run_on_standby(name) || NAMES.contains(&name) || FAMILIES.iter().any(|family| name.starts_with(family))
+}
+
+/// True for volatile functions of `pg_catalog` that depend on chance and time alone.
+pub fn is_free_of_server(name: &str) -> bool {
+    const NAMES: [&str; 8] =
+        ["clock_timestamp", "gen_random_uuid", "pg_sleep", "random", "random_normal", "timeofday", "uuidv4", "uuidv7"];
+    NAMES.binary_search(&name).is_ok()
 }
 
 /// True if a function may run again with its rolled back transaction. Excludes `setval`, which survives a rollback, and functions that
@@ -483,6 +617,11 @@ mod tests {
         assert!(FUNCTIONS.is_sorted_by(|one, next| one < next));
         assert!(LOOKED_THROUGH.is_sorted_by(|one, next| one < next));
         assert!(OPERATORS.is_sorted_by(|one, next| one < next));
+        assert!(ALIKE_IN_DATABASES.is_sorted_by(|one, next| one < next));
+        assert!(DIFFERING_BY_DATABASE.is_sorted_by(|one, next| one < next));
+        assert!(PLAIN_TYPES.is_sorted_by(|one, next| one < next));
+        assert!(ALIKE_IN_DATABASES.iter().all(|name| may_run_on_standby(name) && !hangs_on_settings(name)), "nothing twice");
+        assert!(DIFFERING_BY_DATABASE.iter().all(|name| may_run_on_standby(name) && !is_alike_in_databases(name)));
     }
 
     #[test]

@@ -63,6 +63,8 @@ pub struct CatalogDraft {
     /// Functions that may be called like a column.
     like_columns: HashSet<u32>,
     operators: Vec<(NumberedObject, u32)>,
+    /// Operators over types of PostgreSQL's own.
+    of_own_types: Vec<CatalogObject>,
     /// Type, function, and true if the cast is implicit.
     casts: Vec<(CatalogObject, u32, bool)>,
     types: TypesDraft,
@@ -96,6 +98,7 @@ impl CatalogDraft {
             functions: Vec::new(),
             like_columns: HashSet::new(),
             operators: Vec::new(),
+            of_own_types: Vec::new(),
             casts: Vec::new(),
             types: TypesDraft::default(),
             parents: Vec::new(),
@@ -160,6 +163,9 @@ impl CatalogDraft {
     pub(super) fn operator(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
         let function = number(cells, 3)?;
         if let Some(numbered) = self.numbered(cells, ObjectEffect::Reads)? {
+            if cells.get(4).copied().flatten() == Some(b"t") {
+                self.of_own_types.push(numbered.object);
+            }
             self.operators.push((numbered, function));
         }
         Ok(())
@@ -328,6 +334,7 @@ impl CatalogDraft {
             relations,
             functions: sorted(self.functions.into_iter().map(|function| function.object).chain(syntax), &self.text),
             operators: sorted(self.operators.into_iter().map(|(operator, _)| operator.object), &self.text),
+            of_own_types: sorted(self.of_own_types.into_iter(), &self.text),
             casts: sorted(casts.into_iter(), &self.text),
             schemas: self.schemas.into_iter().map(|(_, name)| name).collect(),
             text: self.text.into_boxed_str(),

@@ -6,6 +6,7 @@
 
 pub mod builtin;
 mod draft;
+mod engine_strangers;
 pub mod functions;
 mod path;
 mod query;
@@ -14,12 +15,14 @@ mod tables;
 mod unseen;
 
 pub use draft::{CatalogDraft, DraftError};
+pub use engine_strangers::UsedNames;
 pub use path::{LookupUser, SearchPath};
 pub use query::{CatalogPart, CatalogQuery, PARTS};
 pub use tables::TouchedTables;
 pub use unseen::{HiddenUses, NAMES_MAX};
 
 use crate::rule::RoutingRule;
+use std::fmt;
 use weir_sql::facts::{QualifiedName, QueryFacts};
 
 /// Parameters of transactions whose defaults the catalog has.
@@ -72,6 +75,10 @@ impl StatementNames {
         &self.relations
     }
 
+    pub fn functions(&self) -> &[QualifiedName] {
+        &self.functions
+    }
+
     /// True if a column may be one of `which`, which is sorted.
     fn has_column(&self, which: &[u32]) -> bool {
         !which.is_empty() && self.columns.iter().any(|column| which.binary_search(column).is_ok())
@@ -115,6 +122,8 @@ pub struct Catalog {
     relations: SortedObjects,
     functions: SortedObjects,
     operators: SortedObjects,
+    /// Users' operators over types of PostgreSQL's own.
+    of_own_types: SortedObjects,
     /// Target types of casts that may write.
     casts: SortedObjects,
     types: CodedTypes,
@@ -154,6 +163,26 @@ struct CatalogDefaults {
     transactions: [path::DbRoleSettings; OF_TRANSACTIONS.len()],
 }
 
+/// A name of a statement that sends it to the primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecidingName<'n> {
+    Relation(&'n QualifiedName),
+    Function(&'n QualifiedName),
+    Type(&'n QualifiedName),
+    Operator(&'n QualifiedName),
+}
+
+impl fmt::Display for DecidingName<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DecidingName::Relation(name) => write!(out, "{name}"),
+            DecidingName::Function(name) => write!(out, "{name}()"),
+            DecidingName::Type(name) => write!(out, "type {name}"),
+            DecidingName::Operator(name) => write!(out, "operator {name}"),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CatalogSize {
     pub relations: usize,
@@ -165,27 +194,34 @@ impl Catalog {
     /// Returns why a statement must run on the primary. An unknown name does: its object may be too new for this
     /// catalog.
     pub fn judge(&self, names: &StatementNames, path: &SearchPath) -> Option<RoutingRule> {
+        self.accuse(names, path).map(|(rule, _)| rule)
+    }
+
+    /// As `judge`, with the name that decides. There is none where anything in the database does.
+    pub fn accuse<'n>(&self, names: &'n StatementNames, path: &SearchPath) -> Option<(RoutingRule, Option<DecidingName<'n>>)> {
         for relation in &names.relations {
             if let Some(rule) = self.judge_relation(relation, path) {
-                return Some(rule);
+                return Some((rule, Some(DecidingName::Relation(relation))));
             }
         }
-        if names.functions.iter().any(|function| !self.reads_function(function, path)) || names.has_column(&self.writing.columns)
-        {
-            return Some(RoutingRule::Function);
+        if let Some(function) = names.functions.iter().find(|function| !self.reads_function(function, path)) {
+            return Some((RoutingRule::Function, Some(DecidingName::Function(function))));
         }
-        if self.writing.calls || names.casts.iter().any(|cast| self.writes_cast(&cast.name)) {
-            return Some(RoutingRule::Cast);
+        if names.has_column(&self.writing.columns) {
+            return Some((RoutingRule::Function, None));
+        }
+        if self.writing.calls {
+            return Some((RoutingRule::Cast, None));
         }
         // `mine(x)` may stand for `x::mine`.
-        if names.functions.iter().any(|function| self.writes_cast(&function.name)) {
-            return Some(RoutingRule::Cast);
+        if let Some(cast) = names.casts.iter().chain(&names.functions).find(|cast| self.writes_cast(&cast.name)) {
+            return Some((RoutingRule::Cast, Some(DecidingName::Type(cast))));
         }
-        let is_hidden = self.writing.operators.iter().any(|schema| path.holds(*schema));
-        if is_hidden || names.operators.iter().any(|operator| !self.reads_operator(operator, path)) {
-            return Some(RoutingRule::Operator);
+        if self.writing.operators.iter().any(|schema| path.holds(*schema)) {
+            return Some((RoutingRule::Operator, None));
         }
-        None
+        let operator = names.operators.iter().find(|operator| !self.reads_operator(operator, path))?;
+        Some((RoutingRule::Operator, Some(DecidingName::Operator(operator))))
     }
 
     fn judge_relation(&self, relation: &QualifiedName, path: &SearchPath) -> Option<RoutingRule> {
@@ -211,6 +247,24 @@ impl Catalog {
             Some(ObjectEffect::Writes) => Some(RoutingRule::WritingView),
             Some(ObjectEffect::Locks) => Some(RoutingRule::LockingView),
         }
+    }
+
+    /// Returns the name with the schema that it means. `None`: the catalog has no such relation, or the search_path is not known and several have this
+    /// name. Temporary relations are not in the catalog.
+    pub fn with_schema(&self, relation: &QualifiedName, path: &SearchPath) -> Option<QualifiedName> {
+        if !relation.schema.is_empty() {
+            return Some(relation.clone());
+        }
+        let of_name = self.relations.named(&self.text, &relation.name);
+        let schema = match (path, of_name) {
+            (SearchPath::Listed(schemas), _) => {
+                *schemas.iter().find(|schema| of_name.iter().any(|object| object.schema == **schema))?
+            }
+            (SearchPath::Any, [only]) => only.schema,
+            (SearchPath::Any, _) => return None,
+        };
+        let schema = self.schemas.get(schema as usize)?;
+        Some(QualifiedName { schema: schema.to_string(), name: relation.name.clone() })
     }
 
     /// True if a call only reads. Every overload in the path counts.

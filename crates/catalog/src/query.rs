@@ -11,6 +11,8 @@ pub enum CatalogQuery {
     Fingerprint,
     Defaults,
     Answers,
+    /// In a sharded database (`parallel_mode`).
+    ShardReaders,
     /// Index into `PARTS`.
     Part(usize),
 }
@@ -18,7 +20,8 @@ pub enum CatalogQuery {
 impl CatalogQuery {
     pub fn all() -> impl Iterator<Item = CatalogQuery> {
         let parts = (0..PARTS.len()).map(CatalogQuery::Part);
-        [CatalogQuery::Fingerprint, CatalogQuery::Defaults, CatalogQuery::Answers].into_iter().chain(parts)
+        let single = [CatalogQuery::Fingerprint, CatalogQuery::Defaults, CatalogQuery::Answers, CatalogQuery::ShardReaders];
+        single.into_iter().chain(parts)
     }
 
     pub fn sql(self) -> &'static str {
@@ -26,6 +29,7 @@ impl CatalogQuery {
             CatalogQuery::Fingerprint => FINGERPRINT,
             CatalogQuery::Defaults => DEFAULTS_FINGERPRINT,
             CatalogQuery::Answers => ANSWERS_FINGERPRINT,
+            CatalogQuery::ShardReaders => SHARD_READERS,
             CatalogQuery::Part(at) => PARTS.get(at).map_or("", |part| part.sql),
         }
     }
@@ -87,7 +91,7 @@ pub const PARTS: &[CatalogPart] = &[
         take: CatalogDraft::relation,
     },
     CatalogPart {
-        sql: "SELECT oid, oprnamespace, oprname, oprcode::oid FROM pg_operator WHERE oid >= 16384",
+        sql: "SELECT oid, oprnamespace, oprname, oprcode::oid, oprleft < 16384 AND oprright < 16384 FROM pg_operator WHERE oid >= 16384",
         take: CatalogDraft::operator,
     },
     CatalogPart {
@@ -369,3 +373,19 @@ const ANSWERS_FINGERPRINT: &str = concat!(
      FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid WHERE a.attnum > 0 AND a.attrelid >= 16384 \
      AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'c') AND c.relpersistence <> 't') AS a"
 );
+
+/// Code of a database that may read its sharded tables on one server only: views and tables with policies over them (`v`), functions with their
+/// definitions (`f`), tables whose triggers call functions (`t`). Sharded tables have the check `weir_shard_key`.
+const SHARD_READERS: &str = "WITH RECURSIVE uses (reader, read) AS ( \
+    SELECT r.ev_class, d.refobjid FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid \
+    WHERE d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_class'::regclass AND r.ev_class <> d.refobjid \
+    UNION SELECT p.polrelid, d.refobjid FROM pg_depend d JOIN pg_policy p ON p.oid = d.objid \
+    WHERE d.classid = 'pg_policy'::regclass AND d.refclassid = 'pg_class'::regclass AND p.polrelid <> d.refobjid), \
+    readers (oid) AS (SELECT u.reader FROM pg_constraint c JOIN uses u ON u.read = c.conrelid WHERE c.conname = 'weir_shard_key' \
+    UNION SELECT u.reader FROM readers JOIN uses u ON u.read = readers.oid) \
+    SELECT 'v', n.nspname, c.relname, '' FROM readers JOIN pg_class c ON c.oid = readers.oid JOIN pg_namespace n ON n.oid = c.relnamespace \
+    UNION ALL SELECT 'f', n.nspname, p.proname, pg_get_functiondef(p.oid) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace \
+    JOIN pg_language l ON l.oid = p.prolang WHERE p.oid >= 16384 AND p.prokind IN ('f', 'p') AND l.lanname NOT IN ('c', 'internal') \
+    UNION ALL SELECT 't', n.nspname, c.relname, p.proname FROM pg_trigger g JOIN pg_class c ON c.oid = g.tgrelid \
+    JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_proc p ON p.oid = g.tgfoid \
+    WHERE NOT g.tgisinternal AND g.tgenabled <> 'D' AND p.oid >= 16384";

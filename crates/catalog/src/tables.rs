@@ -179,12 +179,30 @@ impl Catalog {
         (!is_open).then_some(found)
     }
 
+    /// Returns the function, operator or type of a statement that may answer otherwise on another server with the same definitions and rows: code of
+    /// users that may read tables, and what shows a server's own state. `None`: there is none.
+    pub fn bound_to_server<'n>(&self, names: &'n StatementNames, path: &SearchPath) -> Option<&'n QualifiedName> {
+        let is_free = |function: &&QualifiedName| {
+            let is_plain = matches!(function.schema.as_str(), "" | "pg_catalog") && builtin::is_free_of_server(&function.name);
+            if is_plain { self.users_are_steady(function, path) } else { self.shows_no_table(function, path) }
+        };
+        let function = names.functions.iter().find(|function| !is_free(function));
+        let operator = || names.operators.iter().find(|operator| !self.is_steady(&self.operators, operator, path));
+        let kind = || names.casts.iter().find(|cast| self.is_unsteady_type(&cast.name));
+        function.or_else(operator).or_else(kind)
+    }
+
     /// True for PostgreSQL's own functions that read no table, and for steady ones.
     fn shows_no_table(&self, function: &QualifiedName, path: &SearchPath) -> bool {
         let is_plain = matches!(function.schema.as_str(), "" | "pg_catalog") && builtin::may_run_on_standby(&function.name);
         if !is_plain {
             return self.is_steady(&self.functions, function, path);
         }
+        self.users_are_steady(function, path)
+    }
+
+    /// True if no function of a user's may be meant, or only steady ones.
+    fn users_are_steady(&self, function: &QualifiedName, path: &SearchPath) -> bool {
         let of_name = self.functions.named(&self.text, &function.name).iter();
         let is_users = |object: &&CatalogObject| Some(object.schema) != self.pg_catalog && path.holds(object.schema);
         !function.schema.is_empty() || of_name.filter(is_users).all(|object| object.steady)

@@ -1,4 +1,5 @@
 pub(crate) mod rows;
+mod strangers;
 
 use super::tables::TouchedTables;
 use super::*;
@@ -11,6 +12,25 @@ fn check(catalog: &Catalog, path: &SearchPath, lines: &str) {
         let (text, expected) = line.rsplit_once(" -> ").unwrap();
         let rule = StatementNames::of(&weir_sql::facts(text.as_bytes())).and_then(|names| catalog.judge(&names, path));
         assert_eq!(rule.map_or("read", RoutingRule::name), expected, "{text}");
+    }
+}
+
+#[test]
+fn the_name_that_decides_is_told() {
+    let catalog = draft(ROWS).finish(&routing());
+    let path = path_of(&catalog, "postgres", None);
+    for (text, expected) in [
+        ("select a from t", None),
+        ("select * from t, u, f", Some("u")),
+        ("select a from app.t", Some("app.t")),
+        ("select reads(1), writes(1), random()", Some("writes()")),
+        ("select not_there(1)", Some("not_there()")),
+        ("select 1 ### 2", Some("operator ###")),
+        ("select 1 operator(public.###) 2", Some("operator public.###")),
+    ] {
+        let names = StatementNames::of(&weir_sql::facts(text.as_bytes())).unwrap();
+        let told = catalog.accuse(&names, &path).map(|(_, name)| name.expect("a name").to_string());
+        assert_eq!(told.as_deref(), expected, "{text}");
     }
 }
 

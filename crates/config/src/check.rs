@@ -10,7 +10,7 @@ use crate::params::ParamIndexing;
 use weir_sql::facts::{QueryEffect, TransactionVerb};
 
 /// In the order of the messages.
-const CHECKS: [fn(&mut CheckContext<'_>); 21] = [
+const CHECKS: [fn(&mut CheckContext<'_>); 22] = [
     check_nodes,
     check_same_servers,
     check_host_names,
@@ -31,6 +31,7 @@ const CHECKS: [fn(&mut CheckContext<'_>); 21] = [
     check_failover,
     check_agents,
     check_dashboard,
+    check_sharding,
     watchdog_checks::check_watchdog,
 ];
 
@@ -66,7 +67,7 @@ impl CheckContext<'_> {
 }
 
 fn check_nodes(findings: &mut CheckContext<'_>) {
-    let known: BTreeSet<u16> = findings.config.nodes.iter().map(|node| node.id).collect();
+    let known: BTreeSet<u16> = findings.config.all_nodes().map(|node| node.id).collect();
     let mut unknown = BTreeSet::new();
     for setting in findings.given.values() {
         let Some(index) = setting.index else { continue };
@@ -97,9 +98,9 @@ pub fn unnamed_role_user(config: &Config) -> Option<ConfigProblem> {
 /// One address for two nodes would hide a lost server.
 fn check_same_servers(findings: &mut CheckContext<'_>) {
     let config = findings.config;
-    for (at, node) in config.nodes.iter().enumerate() {
+    for (at, node) in config.all_nodes().enumerate() {
         let same = |other: &&super::NodeConfig| other.hostname == node.hostname && other.port == node.port;
-        if let Some(other) = config.nodes[..at].iter().find(same) {
+        if let Some(other) = config.all_nodes().take(at).find(same) {
             let message = format!("nodes {} and {} are the same server, port {}", other.id, node.id, node.port);
             findings.add(ProblemSeverity::Warning, "backend_hostname", Some(node.id), message);
         }
@@ -108,7 +109,7 @@ fn check_same_servers(findings: &mut CheckContext<'_>) {
 
 /// Brackets belong only before a port.
 fn check_host_names(findings: &mut CheckContext<'_>) {
-    for node in &findings.config.nodes {
+    for node in findings.config.all_nodes() {
         if node.hostname.starts_with('[') {
             let message =
                 format!("\"backend_hostname{}\" is \"{}\": an address stands there without brackets", node.id, node.hostname);
@@ -117,9 +118,36 @@ fn check_host_names(findings: &mut CheckContext<'_>) {
     }
 }
 
+/// A server of another shard taken for a standby of shard 0 would answer with other rows.
+fn check_sharding(findings: &mut CheckContext<'_>) {
+    let sharding = &findings.config.sharding;
+    let name = "backend_shard";
+    let mut errors = Vec::new();
+    if let Some(node) = sharding.nodes.first().filter(|_| !sharding.is_on) {
+        errors.push((node.id, format!("\"backend_shard{}\" is {}, and parallel_mode is off", node.id, node.shard)));
+    }
+    for (at, node) in sharding.nodes.iter().enumerate() {
+        if let Some(other) = sharding.nodes[..at].iter().find(|other| other.shard == node.shard) {
+            let shard = node.shard;
+            let message = format!("nodes {} and {} are both of shard {shard}: a shard above 0 has one server", other.id, node.id);
+            errors.push((node.id, message));
+        }
+    }
+    if let Some(node) = sharding.nodes.first().filter(|_| findings.config.nodes.is_empty()) {
+        errors.push((node.id, "no node is of shard 0, which has everything that is not sharded".to_owned()));
+    }
+    for (node, message) in errors {
+        findings.add(ProblemSeverity::Error, name, Some(node), message);
+    }
+    if findings.config.sharding.is_on && findings.config.cache.enabled {
+        let message = "memory_cache_enabled and parallel_mode are both on: answers of shards are not cached yet".to_owned();
+        findings.add(ProblemSeverity::Error, "memory_cache_enabled", None, message);
+    }
+}
+
 fn check_flags(findings: &mut CheckContext<'_>) {
     let config = findings.config;
-    for node in &config.nodes {
+    for node in config.all_nodes() {
         let flags = config.setting("backend_flag", Some(node.id)).map(|s| s.raw.to_ascii_uppercase()).unwrap_or_default();
         let has = |word: &str| flags.split('|').any(|flag| flag.trim() == word);
         if has("ALLOW_TO_FAILOVER") && has("DISALLOW_TO_FAILOVER") {

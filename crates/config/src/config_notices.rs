@@ -56,8 +56,11 @@ impl Config {
     pub fn descriptors_notice(&self, limit: u64) -> Option<String> {
         let clients = u64::from(self.pool.max_clients);
         let each = u64::from(self.conns_per_node_max());
-        let conns =
-            (each * self.nodes.len() as u64).min(if self.limits.conns == 0 { u64::MAX } else { self.limits.conns.into() });
+        let conns = (each * self.all_nodes().count() as u64).min(if self.limits.conns == 0 {
+            u64::MAX
+        } else {
+            self.limits.conns.into()
+        });
         let needed = clients + conns + DESCRIPTORS_OF_OURS;
         (needed > limit).then(|| {
             format!(

@@ -36,6 +36,7 @@ pub mod redirect;
 mod reload;
 mod routing;
 mod server_tls;
+mod sharding;
 mod show;
 mod types;
 pub mod unasked;
@@ -52,13 +53,14 @@ pub use page::{ParameterEntry, parameter_entries, reference_page, sample_file};
 pub use pattern::{BadPattern, PatternSet};
 pub use problem::{ConfigProblem, ConfigReadResult, ProblemSeverity};
 pub use read::{SubstituteDefault, read, read_with, read_with_defaults};
-pub use reload::{SetError, names_files, reload, shapes_rules};
+pub use reload::{SetError, WaitingChange, WaitsUntil, names_files, reload, shapes_rules, waiting_changes};
 pub use routing::{CausalReads, OnWrite};
+pub use sharding::{CrossShardReads, ShardingConfig};
 pub use show::{ParamRow, ParamShowError, depends_on_viewer, show_all, show_one};
 pub use types::{
     AdminConfig, AuthConfig, CacheConfig, CheckConfig, ClusteringMode, DashboardConfig, IoMethod, LimitConfig, LimitOverride,
-    LogConfig, LogDelay, LogFileConfig, LogLevel, MemqcacheMethod, NodeConfig, PasswdProof, PoolConfig, PoolMode, RoutingConfig,
-    SequenceSessions, SigintStop, StoreConfig, TcpConfig, UnnamedStatements,
+    LogConfig, LogDelay, LogFileConfig, LogFormat, LogLevel, MemqcacheMethod, NodeConfig, PasswdProof, PoolConfig, PoolMode,
+    RoutingConfig, SequenceSessions, SigintStop, StoreConfig, TcpConfig, UnnamedStatements,
 };
 pub use watchdog_settings::WatchdogSettings;
 
@@ -91,8 +93,9 @@ pub struct Config {
     pub worker_yields: bool,
     pub memory_buffer_bytes: usize,
     pub clustering_mode: ClusteringMode,
-    /// Ordered by id. Ids may have gaps.
+    /// The nodes of shard 0, ordered by id. Ids may have gaps.
     pub nodes: Vec<NodeConfig>,
+    pub sharding: ShardingConfig,
     pub auth: AuthConfig,
     pub tls: TlsConfig,
     pub pool: PoolConfig,
@@ -172,7 +175,7 @@ impl Config {
 
     /// Returns the longest connect timeout; 0: no limit.
     pub fn connect_timeout_max_ms(&self) -> u64 {
-        let limits = || self.nodes.iter().map(|node| node.connect_timeout_ms);
+        let limits = || self.all_nodes().map(|node| node.connect_timeout_ms);
         if limits().any(|limit_ms| limit_ms == 0) { 0 } else { limits().max().unwrap_or(0) }
     }
 
@@ -231,6 +234,7 @@ impl Config {
             config.pool.size = config.pool.num_init_children;
         }
         watchdog_settings::finish(&mut config);
+        sharding::finish(&mut config);
         config
     }
 
@@ -281,6 +285,7 @@ impl Config {
             memory_buffer_bytes: 0,
             clustering_mode: ClusteringMode::StreamingReplication,
             nodes: Vec::new(),
+            sharding: ShardingConfig::default(),
             auth: AuthConfig::empty(),
             tls: TlsConfig::empty(),
             pool: PoolConfig::empty(),

@@ -34,6 +34,12 @@ impl PatternSet {
         !self.0.is_empty() && self.0.is_match(text)
     }
 
+    /// The first pattern that fits, as the operator wrote it.
+    pub fn first_match(&self, text: &str) -> Option<&str> {
+        let at = self.0.matches(text).iter().next()?;
+        self.0.patterns()[at].strip_prefix(WHOLE_BEGIN)?.strip_suffix(WHOLE_END)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -56,8 +62,11 @@ fn worst(patterns: &[String], of_list: regex::Error) -> BadPattern {
     patterns.iter().find_map(alone).unwrap_or_else(last)
 }
 
+const WHOLE_BEGIN: &str = "^(?:";
+const WHOLE_END: &str = ")$";
+
 fn whole(pattern: &str) -> String {
-    format!("^(?:{pattern})$")
+    format!("{WHOLE_BEGIN}{pattern}{WHOLE_END}")
 }
 
 /// Compiles a pattern for whole texts, without case.
@@ -80,6 +89,14 @@ mod tests {
         let of = |patterns: &[&str]| list(patterns).unwrap();
         assert!(of(&["a", "b.*"]) == of(&["a", "b.*"]) && of(&[]) == PatternSet::default());
         assert!(of(&["a"]) != of(&["b"]) && of(&["a"]) != of(&["a", "b"]));
+    }
+
+    #[test]
+    fn the_pattern_that_fits_is_told_as_it_was_written() {
+        let set = list(&["select 1", "a|select [23]", "select .*"]).unwrap();
+        for (text, expected) in [("SELECT 3", Some("a|select [23]")), ("select 1", Some("select 1")), ("insert", None)] {
+            assert_eq!(set.first_match(text), expected, "{text}");
+        }
     }
 
     #[test]

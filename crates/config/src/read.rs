@@ -252,7 +252,7 @@ impl ConfigFileReader<'_> {
     fn judge_repeated(&mut self, config: &Config) {
         for DuplicateHostname { index, first, second, hostname, port } in std::mem::take(&mut self.repeated) {
             // An empty name at the end removes the node on purpose.
-            let Some(node) = config.nodes.iter().find(|node| node.id == index) else { continue };
+            let Some(node) = config.all_nodes().find(|node| node.id == index) else { continue };
             let is_same_port =
                 port.as_ref().is_none_or(|port| config.setting("backend_port", Some(index)).is_some_and(|now| now.raw == *port));
             if node.hostname == hostname && is_same_port {

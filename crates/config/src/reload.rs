@@ -45,11 +45,54 @@ pub fn reload(old: &Config, new: Config) -> (Config, Vec<String>) {
     (Config::build(&given).with_files(&new, old), waiting)
 }
 
+/// A change in the files that does not count yet.
+#[derive(Debug, Clone)]
+pub struct WaitingChange {
+    /// With its number.
+    pub name: String,
+    /// As the files have it; `None`: they have no such setting.
+    pub in_files: Option<ConfigSetting>,
+    pub until: WaitsUntil,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitsUntil {
+    Reload,
+    Restart,
+}
+
+/// A value of the files that differs from the one in force, and the time from which it will count.
+pub fn waiting_changes(in_force: &Config, in_files: &Config) -> Vec<WaitingChange> {
+    let (merged, left) = reload(in_force, in_files.clone());
+    let own = |config: &Config, setting: &ConfigSetting| {
+        let is_it = |known: &&ConfigSetting| known.param.name == setting.param.name && known.index == setting.index;
+        config.settings.iter().find(is_it).cloned()
+    };
+    let added = in_files.settings.iter().filter(|setting| own(in_force, setting).is_none());
+    let mut waiting = Vec::new();
+    for setting in in_force.settings.iter().chain(added) {
+        let [now, then, after] = [in_force, in_files, &merged].map(|config| own(config, setting));
+        let is_same = |other: &Option<ConfigSetting>| match (&now, other) {
+            (Some(now), Some(other)) => is_equal(now, other),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        let is_told =
+            setting.source != SettingSource::Default || then.as_ref().is_some_and(|then| then.source != SettingSource::Default);
+        if is_same(&then) || !is_told {
+            continue;
+        }
+        let until = if left.contains(&setting.name()) || is_same(&after) { WaitsUntil::Restart } else { WaitsUntil::Reload };
+        waiting.push(WaitingChange { name: setting.name(), in_files: then, until });
+    }
+    waiting
+}
+
 /// Settings by whose loss a node, peer or heartbeat is named.
 const NAMES: [&str; 3] = ["backend_hostname", "hostname", "heartbeat_hostname"];
 
 fn has_node(config: &Config, id: Option<u16>) -> bool {
-    config.nodes.iter().any(|node| Some(node.id) == id)
+    config.all_nodes().any(|node| Some(node.id) == id)
 }
 
 /// True if two texts mean the same, as `60s` and `1min`.

@@ -6,11 +6,11 @@ impl Config {
     /// True if open server connections are encrypted and checked as `other` requires. Ignores file contents.
     pub fn reaches_servers_as(&self, other: &Config) -> bool {
         fn modes(config: &Config) -> impl Iterator<Item = (u16, SslMode)> + '_ {
-            config.nodes.iter().map(|node| (node.id, node.ssl_mode))
+            config.all_nodes().map(|node| (node.id, node.ssl_mode))
         }
         let (ours, theirs) = (&self.tls, &other.tls);
-        let follows = self.nodes.iter().any(|node| node.ssl_mode == SslMode::Auto);
-        let has_node = |(id, _): &(u16, SslMode)| self.nodes.iter().any(|node| node.id == *id);
+        let follows = self.all_nodes().any(|node| node.ssl_mode == SslMode::Auto);
+        let has_node = |(id, _): &(u16, SslMode)| self.all_nodes().any(|node| node.id == *id);
         let is_own_root = ours.backend.root_cert.is_some();
         (!follows || ours.enabled == theirs.enabled)
             && ours.backend == theirs.backend

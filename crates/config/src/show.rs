@@ -111,7 +111,7 @@ fn show_number(config: &Config, param: &'static ConfigParam, index: u16) -> Opti
 fn numbers(config: &Config, param: &ConfigParam) -> Vec<u16> {
     match param.indexed {
         ParamIndexing::No => Vec::new(),
-        ParamIndexing::Node | ParamIndexing::NodeOrDefault => config.nodes.iter().map(|node| node.id).collect(),
+        ParamIndexing::Node | ParamIndexing::NodeOrDefault => config.all_nodes().map(|node| node.id).collect(),
         ParamIndexing::Watchdog | ParamIndexing::Heartbeat => {
             config.settings.iter().filter(|s| s.param.name == param.name).filter_map(|s| s.index).collect()
         }

@@ -13,6 +13,7 @@ use crate::value::ParamValue;
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeConfig {
     pub id: u16,
+    pub shard: u16,
     /// Name, address, or unix socket directory (begins with `/`).
     pub hostname: String,
     pub port: u16,
@@ -317,6 +318,14 @@ impl PasswdProof {
     }
 }
 
+/// Form of the lines of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    Text,
+    Json,
+    Logfmt,
+}
+
 #[derive(Debug, Clone)]
 pub struct LogConfig {
     pub min_messages: LogLevel,
@@ -330,7 +339,7 @@ pub struct LogConfig {
     pub client_messages: bool,
     /// Duration from which statements are logged; `None`: never.
     pub slow_ms: Option<u64>,
-    pub is_json: bool,
+    pub format: LogFormat,
     pub destinations: Vec<String>,
     /// `LOCAL0` to `LOCAL7`, or one of PgBouncer's other four.
     pub syslog_facility: &'static str,
@@ -450,6 +459,7 @@ impl NodeConfig {
     pub(super) fn empty(id: u16) -> NodeConfig {
         NodeConfig {
             id,
+            shard: 0,
             hostname: String::new(),
             port: 0,
             weight: 0.0,
@@ -605,7 +615,7 @@ impl LogConfig {
             notice_per_node_statement: false,
             client_messages: false,
             slow_ms: None,
-            is_json: false,
+            format: LogFormat::Text,
             destinations: Vec::new(),
             syslog_facility: "",
             syslog_ident: String::new(),

@@ -4,7 +4,10 @@ use std::path::Path;
 
 use weir_config::params::{self, ConfigParam, ParamContext, ParamEffect, ParamGroup, ParamIndexing, ParamKind};
 use weir_config::visibility::{ValueVisibility, Viewer};
-use weir_config::{self as config, ClusteringMode, Config, ConfigReadResult, LogLevel, PoolMode, ProblemSeverity, SettingSource};
+use weir_config::{
+    self as config, ClusteringMode, Config, ConfigReadResult, ConfigSetting, LogLevel, PoolMode, ProblemSeverity, SettingSource,
+    WaitsUntil,
+};
 
 /// One case of `config_cases.txt`.
 struct Case {
@@ -164,7 +167,7 @@ const OTHER_VALUES: &[&str] = &[
     "epoll", "json", "syslog", "LOCAL1", "TLSv1.3", "require", "pass", "pin", "disable", "always", "memcached", "wal",
     "normal", "primary", "a:0", "select 1", "error", "builtin", "4.3", "verify-ca", "db0:9797", "3MB", "raw", "gentle",
     "lazy", "none", "trust", "query", "terse", "load_balance_node", "1", "dynamic", "as_servers", "wait_for_servers",
-    "10.0.0.9", "http://e:2379", "/state", "etcd", "refuse",
+    "10.0.0.9", "http://e:2379", "/state", "etcd", "refuse", "latest",
 ];
 
 /// A watchdog all of whose settings count.
@@ -184,6 +187,7 @@ fn a_built_row_changes_the_typed_fields() {
     for param in params::all().filter(|param| param.effect == ParamEffect::Built || is_watchdogs(param)) {
         let few = match param.name {
             "use_watchdog" => format!("{FEW}\n{WATCHDOG}"),
+            "backend_shard" => format!("{FEW}\nbackend_hostname1 = 'db1'\nparallel_mode = on"),
             _ if is_watchdogs(&param) => format!("{FEW}\nuse_watchdog = on\n{WATCHDOG}"),
             _ => FEW.to_owned(),
         };
@@ -410,6 +414,37 @@ fn a_reload_takes_what_may_change_and_names_what_waits_for_a_restart() {
 }
 
 #[test]
+fn a_change_in_the_files_waits_for_a_reload_or_a_restart() {
+    let old = check_read(
+        "port = 5555\nbackend_hostname0 = 'a'\nbackend_hostname1 = 'b'\nbackend_weight1 = 2\nauthentication_timeout = 60s\npool_size = 8",
+    );
+    let old = old.set_while_running("log_connections", "on").unwrap();
+    let new =
+        check_read("port = 6666\nbackend_hostname0 = 'a'\nbackend_hostname2 = 'c'\nauthentication_timeout = 1min\npool_size = 9");
+    let waiting = config::waiting_changes(&old, &new);
+    let told: Vec<(&str, Option<String>, WaitsUntil)> = waiting
+        .iter()
+        .map(|change| (change.name.as_str(), change.in_files.as_ref().map(ConfigSetting::shown), change.until))
+        .collect();
+    let of = |name: &str| told.iter().find(|(known, ..)| *known == name).map(|(_, value, until)| (value.as_deref(), *until));
+    for (name, expected) in [
+        ("port", Some((Some("6666"), WaitsUntil::Restart))),
+        ("pool_size", Some((Some("9"), WaitsUntil::Reload))),
+        // Set in the console: a reload takes it back.
+        ("log_connections", Some((Some("off"), WaitsUntil::Reload))),
+        ("backend_hostname1", Some((None, WaitsUntil::Restart))),
+        ("backend_weight1", Some((None, WaitsUntil::Restart))),
+        ("backend_hostname2", Some((Some("c"), WaitsUntil::Reload))),
+        // Written otherwise, and equal.
+        ("authentication_timeout", None),
+        ("backend_port2", None),
+    ] {
+        assert_eq!(of(name), expected, "{name} in {told:?}");
+    }
+    assert!(config::waiting_changes(&new, &new).is_empty());
+}
+
+#[test]
 fn a_reload_of_the_same_file_changes_nothing() {
     let text = "backend_hostname0 = 'a'\nbackend_flag0 = 'ALWAYS_PRIMARY'\nport = 5555\nhostname0 = 'x'\nwd_port0 = 9001";
     let (merged, waiting) = config::reload(&check_read(text), check_read(text));
@@ -468,7 +503,7 @@ fn show_finds_single_numbered_and_grouped_parameters() {
     assert_eq!(names("backend_port"), ["backend_port0", "backend_port2"]);
     assert_eq!(names("backend_port2"), ["backend_port2"]);
     assert_eq!(names("backend")[..3], ["backend_hostname0", "backend_port0", "backend_weight0"]);
-    assert_eq!(names("backend").len(), 18);
+    assert_eq!(names("backend").len(), 20);
     assert_eq!(names("watchdog"), ["hostname0", "wd_port0", "pgpool_port0"]);
     assert!(names("heartbeat").is_empty());
     assert_eq!(names("health_check").len(), 8 * 3);

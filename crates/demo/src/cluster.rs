@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Output;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,14 +15,13 @@ use crate::port::ReservedPort;
 use crate::process::Launch;
 use crate::programs::Programs;
 use crate::server::Server;
+use crate::template::{Template, init_data};
 use crate::wait::wait_until;
 
 /// A standby connects within 0.2 s of its start.
 const STREAM_LIMIT: Duration = Duration::from_secs(60);
 /// Replay of a test's writes; a bulk load of a benchmark may take most of this.
 const CATCH_UP_LIMIT: Duration = Duration::from_secs(120);
-/// Tried in this order: the first knows letters beyond ASCII, the second exists everywhere.
-const LOCALES: [&str; 2] = ["C.UTF-8", "C"];
 
 /// The cluster to make. The default is one trusting server in a temporary folder.
 #[derive(Debug, Clone, Default)]
@@ -34,6 +32,8 @@ pub struct Options {
     pub standbys: usize,
     /// Version of PostgreSQL. `None`: see [`Programs::find`].
     pub programs: Option<Programs>,
+    /// Begin with a copy of this, and with its programs, in place of `initdb`.
+    pub template: Option<Arc<Template>>,
     /// The primary's port; the standbys get the ones after it. `None`: any free ports.
     pub base_port: Option<u16>,
     /// Also logical replication?
@@ -72,7 +72,8 @@ impl Cluster {
     /// log). Nothing is left behind then.
     pub fn start(options: Options) -> Result<Cluster> {
         let launch = Launch::new()?;
-        let programs = options.programs.clone().map_or_else(Programs::find, Ok)?;
+        let programs = options.template.as_ref().map(|template| template.programs()).or(options.programs.as_ref());
+        let programs = programs.cloned().map_or_else(Programs::find, Ok)?;
         let folder = match &options.dir {
             Some(path) => Folder::at(path, launch.run_as)?,
             None => Folder::temporary(launch.run_as)?,
@@ -110,6 +111,13 @@ impl Cluster {
     /// The folder of everything: data folders, logs, unix sockets.
     pub fn dir(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Asks all servers for a fast shutdown without waiting, so that several clusters stop at the same time.
+    pub fn begin_stop(&self) {
+        for server in &self.servers {
+            server.begin_stop();
+        }
     }
 
     /// The first running server that is not a standby now, whoever started it.
@@ -159,7 +167,10 @@ impl Cluster {
     fn write_primary(&self, options: &Options) -> Result<()> {
         let primary = self.primary();
         let run_as = primary.launch.run_as;
-        init_data(primary)?;
+        match &options.template {
+            Some(template) => template.copy_to(&primary.data, run_as)?,
+            None => init_data(&primary.programs, run_as, &primary.sockets, &primary.data)?,
+        }
         let shared = conf::shared_settings(&primary.sockets, options.wal_level, &options.auth, &options.extra_conf);
         append(&primary.data.join("postgresql.conf"), &shared)?;
         write_private(&primary.data.join("pg_hba.conf"), conf::hba(&options.auth).as_bytes(), run_as)?;
@@ -211,30 +222,8 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        for server in &self.servers {
-            server.begin_stop();
-        }
+        self.begin_stop();
     }
-}
-
-/// Runs initdb. `--no-sync` because nothing here is meant to outlive the machine's next crash.
-fn init_data(server: &Server) -> Result<()> {
-    let mut output = run_initdb(server, LOCALES[0])?;
-    if !output.status.success() {
-        output = run_initdb(server, LOCALES[1])?;
-    }
-    if !output.status.success() {
-        bail!("initdb failed:\n{}", String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(())
-}
-
-fn run_initdb(server: &Server, locale: &str) -> Result<Output> {
-    let program = server.programs.bin().join("initdb");
-    let mut command = server.launch.run_as.command(&program, &server.sockets);
-    command.args(["--username=postgres", "--auth=trust", "--no-sync", "--encoding=UTF8"]);
-    command.arg(format!("--locale={locale}")).arg("-D").arg(&server.data);
-    command.output().with_context(|| format!("cannot run {}", program.display()))
 }
 
 fn append(path: &Path, text: &str) -> Result<()> {

@@ -1,9 +1,9 @@
 //! The folder of a cluster: made with the right owner, filled, and removed at the end.
 
 use std::env;
-use std::fs::{self, DirBuilder, Permissions};
-use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process;
 
@@ -15,6 +15,8 @@ use crate::programs::RunAs;
 const PATH_BYTES_MAX: usize = 92;
 /// Names tried for a temporary folder before we give up; each taken one is another cluster of this process.
 const NAMES_MAX: u32 = 10_000;
+const COPY_BLOCK_BYTES: usize = 64 * 1024;
+static ZEROS: [u8; COPY_BLOCK_BYTES] = [0; COPY_BLOCK_BYTES];
 
 /// A folder that is ours. Dropping it removes our files in it, unless it is to be kept.
 #[derive(Debug)]
@@ -137,13 +139,34 @@ fn copy_level(top: &Path, below: &Path, to: &Path, run_as: RunAs, skip: &dyn Fn(
             copy_level(top, &name, to, run_as, skip)?;
             continue;
         }
-        match fs::copy(entry.path(), &target) {
-            Ok(_) => give(&target, run_as)?,
+        match copy_file(&entry.path(), &target) {
+            Ok(()) => give(&target, run_as)?,
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error).with_context(|| format!("cannot copy {}", entry.path().display())),
         }
     }
     Ok(())
+}
+
+/// Copies a file but for blocks of zeros, which the system makes up when they are read: a new segment of WAL holds nearly nothing else, and
+/// memory for them would be most of a server's.
+fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
+    let mut source = File::open(from)?;
+    let target = File::create(to)?;
+    let about = source.metadata()?;
+    target.set_permissions(about.permissions())?;
+    let (mut block, mut at) = (vec![0; COPY_BLOCK_BYTES], 0);
+    loop {
+        let count = source.read(&mut block)?;
+        if count == 0 {
+            // Zeros at the end were left out, too.
+            return target.set_len(at);
+        }
+        if block[..count] != ZEROS[..count] {
+            target.write_all_at(&block[..count], at)?;
+        }
+        at += count as u64;
+    }
 }
 
 fn give(path: &Path, run_as: RunAs) -> Result<()> {
@@ -183,6 +206,25 @@ mod tests {
         let path = outer.path().to_owned();
         drop(outer);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_copy_holds_all_bytes_and_no_room_for_zeros() {
+        let outer = Folder::temporary(RunAs::Ourselves).unwrap();
+        let (from, to) = (outer.path().join("from"), outer.path().join("to"));
+        let zeros = vec![0; 16 * COPY_BLOCK_BYTES];
+        let cases: [&[&[u8]]; 5] =
+            [&[], &[b"a"], &[&zeros], &[b"a", &zeros, b"b"], &[&zeros, &zeros, b"c", &zeros, b"d", &zeros]];
+        for parts in cases {
+            fs::write(&from, parts.concat()).unwrap();
+            fs::set_permissions(&from, Permissions::from_mode(0o640)).unwrap();
+            copy_file(&from, &to).unwrap();
+            assert!(fs::read(&to).unwrap() == parts.concat());
+            let about = fs::metadata(&to).unwrap();
+            assert_eq!(about.mode() & 0o777, 0o640);
+            let kept = parts.iter().filter(|part| part.len() == 1).count() * 2 * COPY_BLOCK_BYTES;
+            assert!(about.blocks() * 512 <= kept as u64, "{} blocks for {kept} bytes", about.blocks());
+        }
     }
 
     #[test]

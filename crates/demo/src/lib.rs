@@ -13,8 +13,8 @@
 //! # anyhow::Ok(())
 //! ```
 //!
-//! Map: `cluster` starts and ends all servers · `server` is one server, `replication` what
-//! tests do to it · `companion` a program beside them · `load` clients that note what was acknowledged · `host_network` hosts in
+//! Map: `cluster` starts and ends all servers · `template` what many clusters begin with, `control_file` their identifiers · `server` is one server, `replication` what
+//! tests do to it, `row_copy` fills shards · `companion` a program beside them · `load` clients that note what was acknowledged · `host_network` hosts in
 //! namespaces, `address_watch` asks their kernels for an address · `conf` the text of its files · `sql` a tiny
 //! client · `programs` finds PostgreSQL · `process` starts and ends processes · `folder` files and owners · `port`
 //! free ports.
@@ -23,6 +23,7 @@ mod address_watch;
 mod cluster;
 mod companion;
 mod conf;
+mod control_file;
 mod folder;
 mod host_network;
 mod load;
@@ -30,8 +31,10 @@ mod port;
 mod process;
 mod programs;
 mod replication;
+mod row_copy;
 mod server;
 mod sql;
+mod template;
 mod wait;
 
 pub use address_watch::{AddressHistory, AddressWatch, HoldersFrom};
@@ -41,7 +44,10 @@ pub use conf::{Auth, HbaMethod, User, WalLevel};
 pub use host_network::{HOST_PATHS_MAX, HostNetwork, NetworkCut};
 pub use load::{Acknowledged, Crew, Load, LoadPlace, Noted, SCHEMA};
 pub use port::ReservedPort;
+pub use process::signal_process;
 pub use programs::Programs;
+pub use row_copy::CopiedRows;
 pub use server::{Mode, Server};
 pub use sql::{Row, Sql, SqlError};
+pub use template::Template;
 pub use wait::wait_until;

@@ -23,7 +23,9 @@ use crate::programs::RunAs;
 use crate::wait::wait_until;
 
 /// How long killed processes may take to vanish. They cannot refuse; only a busy machine delays them.
-const KILL_LIMIT: Duration = Duration::from_secs(20);
+const KILL_LIMIT: Duration = Duration::from_secs(120);
+/// How long stopped processes may take to stand still, with the same reason.
+const STOP_LIMIT: Duration = KILL_LIMIT;
 /// Sent to a server when we die. Not INT: a fast shutdown can wait for a receiver that is gone or frozen, an
 /// immediate one ends within 5 s, and the data survives it.
 const DEATH_SIGNAL: &str = "QUIT";
@@ -105,16 +107,36 @@ fn spawn_from_lasting_thread(command: Command) -> Result<Child> {
     Ok(answer.recv().context("the thread that starts processes has ended")??)
 }
 
+/// Sends `signal` to a process. After SIGSTOP it waits until no thread runs: the signal wakes one of them, which then stops the others.
+///
+/// Error: the process has ended, or a thread still runs after 120 s.
+pub fn signal_process(process: Pid, signal: Signal) -> Result<()> {
+    kill_process(process, signal)?;
+    if signal == Signal::STOP { wait_stopped(process) } else { Ok(()) }
+}
+
+/// Waits until all threads of a process stand still, or have ended.
+fn wait_stopped(process: Pid) -> Result<()> {
+    let threads = format!("/proc/{}/task", process.as_raw_pid());
+    wait_until("all threads to stand still", STOP_LIMIT, || {
+        let threads = fs::read_dir(&threads).into_iter().flatten().flatten();
+        let mut states = threads.filter_map(|thread| read_entry(&thread.path())).map(|entry| entry.state);
+        Ok(!states.any(|state| matches!(state, 'R' | 'S' | 'D')))
+    })
+}
+
 /// Sends `signal` to a child. Error: it has ended already.
 pub(crate) fn signal_child(child: &Child, signal: Signal) -> Result<()> {
-    Ok(kill_process(Pid::from_child(child), signal)?)
+    signal_process(Pid::from_child(child), signal)
 }
 
 /// Sends `signal` to a process and everything it started. Processes that end meanwhile are no error.
-pub(crate) fn signal_tree(root: Pid, signal: Signal) {
-    for pid in tree(root) {
-        let _ = kill_process(pid, signal);
+pub(crate) fn signal_tree(root: Pid, signal: Signal) -> Result<()> {
+    let all = tree(root);
+    for pid in &all {
+        let _ = kill_process(*pid, signal);
     }
+    if signal == Signal::STOP { all.into_iter().try_for_each(wait_stopped) } else { Ok(()) }
 }
 
 /// Kills a postmaster and all its children at once, and waits until the children are gone.
@@ -122,7 +144,8 @@ pub(crate) fn signal_tree(root: Pid, signal: Signal) {
 /// The postmaster is stopped first: else it could start one more child between our look and the kill.
 /// Waiting matters: PostgreSQL refuses to start again while one process still has the old shared memory.
 pub(crate) fn kill_tree(root: Pid) -> Result<()> {
-    let _ = kill_process(root, Signal::STOP);
+    // A process that has ended is killed in vain.
+    let _ = signal_process(root, Signal::STOP);
     let victims = tree(root);
     for pid in &victims {
         let _ = kill_process(*pid, Signal::KILL);
@@ -172,20 +195,25 @@ struct Entry {
 
 fn processes() -> Vec<Entry> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| read_entry(entry.file_name().to_str()?)).collect()
+    entries.filter_map(|entry| read_entry(&entry.path())).collect()
 }
 
-fn read_entry(pid: &str) -> Option<Entry> {
-    let pid_number = pid.parse().ok()?;
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+/// Reads the folder of a process or thread in /proc.
+fn read_entry(folder: &Path) -> Option<Entry> {
+    let pid = folder.file_name()?.to_str()?.parse().ok()?;
+    let text = fs::read_to_string(folder.join("stat")).ok()?;
     // "pid (name) state parent ...": the name may hold anything, so the fields count from the last parenthesis.
     let mut fields = text.rsplit_once(')')?.1.split_whitespace();
-    Some(Entry { pid: pid_number, state: fields.next()?.chars().next()?, parent: fields.next()?.parse().ok()? })
+    Some(Entry { pid, state: fields.next()?.chars().next()?, parent: fields.next()?.parse().ok()? })
 }
 
 /// A zombie counts as gone: it holds nothing, and in a container without an init process it stays forever.
 fn is_alive(pid: Pid) -> bool {
-    read_entry(&pid.as_raw_pid().to_string()).is_some_and(|entry| entry.state != 'Z')
+    entry_of(pid).is_some_and(|entry| entry.state != 'Z')
+}
+
+fn entry_of(pid: Pid) -> Option<Entry> {
+    read_entry(&Path::new("/proc").join(pid.as_raw_pid().to_string()))
 }
 
 #[cfg(test)]
@@ -204,6 +232,22 @@ mod tests {
     }
 
     #[test]
+    fn whatever_is_stopped_stands_still() {
+        let mut child = Command::new("sh").args(["-c", "yes > /dev/null & yes > /dev/null & wait"]).spawn().unwrap();
+        let root = Pid::from_child(&child);
+        wait_until("two children", KILL_LIMIT, || Ok(tree(root).len() == 3)).unwrap();
+        let all = tree(root);
+        for _ in 0..5 {
+            signal_tree(root, Signal::STOP).unwrap();
+            let states: Vec<_> = all.iter().map(|pid| entry_of(*pid).map(|entry| entry.state)).collect();
+            assert_eq!(states, [Some('T'); 3]);
+            signal_tree(root, Signal::CONT).unwrap();
+        }
+        kill_tree(root).unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
     fn a_child_outlives_the_thread_that_asked_for_it() {
         if !matches!(Launch::new().unwrap().guard, Guard::Setpriv) {
             return;
@@ -216,9 +260,7 @@ mod tests {
             let name = format!("/proc/{}/comm", child.id());
             wait_until("setpriv to become sleep", KILL_LIMIT, || Ok(fs::read_to_string(&name)? == "sleep\n")).unwrap();
             // Stopped, it keeps a signal it is sent for us to see.
-            kill_process(pid, Signal::STOP).unwrap();
-            let stopped = || Ok(read_entry(&pid.as_raw_pid().to_string()).is_some_and(|entry| entry.state == 'T'));
-            wait_until("sleep to stop", KILL_LIMIT, stopped).unwrap();
+            signal_process(pid, Signal::STOP).unwrap();
             (child, fs::read_link("/proc/thread-self").unwrap())
         });
         let (mut child, thread) = thread.join().unwrap();

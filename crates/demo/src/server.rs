@@ -19,6 +19,7 @@ use crate::wait::wait_until;
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// A fast shutdown takes 0.1 s unless a checkpoint has much to write.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
+const COLLECT_LIMIT: Duration = Duration::from_secs(10);
 /// Lines of the log shown when a server does not start.
 const LOG_LINES: usize = 15;
 
@@ -138,18 +139,26 @@ impl Server {
         let Some(other) = postmaster_of(&self.data) else { return Ok(()) };
         kill_tree(other)?;
         // Where its starter is gone it is a child of init, or of a subreaper, which may be this process. PostgreSQL takes one that nobody has
-        // collected for one that runs.
-        let _ = waitpid(Some(other), WaitOptions::NOHANG);
+        // collected for one that runs. An init that collects nobody is left alone.
+        let entry = PathBuf::from(format!("/proc/{}", other.as_raw_pid()));
+        let _ = wait_until("the killed postmaster to be collected", COLLECT_LIMIT, || {
+            let _ = waitpid(Some(other), WaitOptions::NOHANG);
+            Ok(!entry.exists())
+        });
         Ok(())
     }
 
     /// Stops all processes of the server where they are: it accepts connections but never answers. See `thaw`.
     pub fn freeze(&self) {
-        // The postmaster first: it shall start no process after our look for them.
+        self.freeze_postmaster();
+        self.signal_all(Signal::STOP);
+    }
+
+    /// Stops the postmaster alone: no login is answered, and connections that are open go on. See `thaw`.
+    pub fn freeze_postmaster(&self) {
         if let Some(child) = running(&mut self.process()) {
             let _ = signal_child(child, Signal::STOP);
         }
-        self.signal_all(Signal::STOP);
     }
 
     /// Lets a frozen server go on.
@@ -196,14 +205,15 @@ impl Server {
     pub(crate) fn begin_stop(&self) {
         if let Some(child) = running(&mut self.process()) {
             // A frozen server hears nothing.
-            signal_tree(Pid::from_child(child), Signal::CONT);
+            let _ = signal_tree(Pid::from_child(child), Signal::CONT);
             let _ = signal_child(child, Signal::INT);
         }
     }
 
     fn signal_all(&self, signal: Signal) {
         if let Some(child) = running(&mut self.process()) {
-            signal_tree(Pid::from_child(child), signal);
+            // Nothing else than an end goes wrong.
+            let _ = signal_tree(Pid::from_child(child), signal);
         }
     }
 
@@ -237,7 +247,7 @@ impl Drop for Server {
     }
 }
 
-/// The child, while it has not ended. One that has ended is reaped and forgotten.
+/// The child, while it has not ended. An ended child is reaped and forgotten.
 fn running(process: &mut Option<Child>) -> Option<&mut Child> {
     if let Some(child) = process
         && !matches!(child.try_wait(), Ok(None))

@@ -70,7 +70,7 @@ impl Sql {
         Sql::connect_tcp_within(host, port, user, database, READ_LIMIT)
     }
 
-    /// The same with another limit of each wait for the server.
+    /// As `connect_tcp`, with another limit of each wait for the server.
     pub fn connect_tcp_within(host: &str, port: u16, user: &str, database: &str, limit: Duration) -> Result<Sql> {
         let place = (host, port).to_socket_addrs()?.next().with_context(|| format!("{host} has no address"))?;
         let stream = TcpStream::connect_timeout(&place, limit).with_context(|| format!("cannot connect to {host}:{port}"))?;

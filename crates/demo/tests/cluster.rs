@@ -2,14 +2,16 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail by panicking
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
-use weir_demo::{Auth, Cluster, HbaMethod, Mode, Options, Programs, Sql, SqlError, User, WalLevel, wait_until};
+use weir_demo::{Auth, Cluster, HbaMethod, Mode, Options, Programs, Server, Sql, SqlError, Template, User, WalLevel, wait_until};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -55,6 +57,27 @@ fn a_write_on_the_primary_is_seen_on_both_standbys_and_nothing_remains() {
     let names = cluster.primary().query("select application_name from pg_stat_replication order by 1").unwrap();
     assert_eq!(names, [[Some("standby1".to_owned())], [Some("standby2".to_owned())]]);
     drop(cluster);
+    check_gone(&folder);
+}
+
+#[test]
+fn clusters_of_one_template_are_as_different_as_others_and_it_goes_with_the_last() {
+    let own = options(1);
+    let template = Arc::new(Template::new(own.programs.clone().map_or_else(Programs::find, Ok).unwrap()).unwrap());
+    let made = [(); 2].map(|()| Cluster::start(Options { template: Some(template.clone()), ..own.clone() }).unwrap());
+    let identifier = |server: &Server| server.value("select system_identifier from pg_control_system()").unwrap();
+    let identifiers: BTreeSet<String> = made.iter().map(|cluster| identifier(cluster.primary())).collect();
+    assert_eq!(identifiers.len(), 2, "{identifiers:?}");
+    for cluster in &made {
+        assert_eq!(identifier(cluster.primary()), identifier(&cluster.standbys()[0]));
+        // Crash recovery reads the segment that the template brought.
+        cluster.primary().kill9().unwrap();
+        cluster.primary().start().unwrap();
+        cluster.wait_streaming(1).unwrap();
+    }
+    let folder = template.folder().to_owned();
+    assert!(folder.exists());
+    drop((own, made, template));
     check_gone(&folder);
 }
 

@@ -22,8 +22,6 @@ pub(super) struct PrimaryAcceptance {
     pub why: FailoverCause,
     pub parts: FailoverDurations,
     pub loss: CommitLoss,
-    /// See [`promoted_apart::earlier`].
-    pub earlier: Vec<NodeId>,
 }
 
 pub(super) fn accept(
@@ -35,7 +33,7 @@ pub(super) fn accept(
     out: &mut Vec<FailoverAction>,
 ) {
     let old = state.primary();
-    let PrimaryAcceptance { epoch, vote, why, parts, loss, earlier } = new;
+    let PrimaryAcceptance { epoch, vote, why, parts, loss } = new;
     let left = found.as_ref().and_then(|facts| state.told_relation(facts));
     let is_read = found.as_ref().is_some_and(|facts| facts.history.source == HistorySource::Read);
     let loss = match (loss, left.filter(|_| is_read)) {
@@ -45,6 +43,7 @@ pub(super) fn accept(
     state.promises.term_seen = state.promises.term_seen.max(vote.map_or(epoch.ballot, |vote| vote.ballot).term);
     // A server on a new timeline, begun after a time as a standby, is a new primary with another log.
     let stays = old == Some(epoch.node) && !matches!(left, Some(WalRelation::Left(_)));
+    let timeline = found.as_ref().map(|facts| facts.history.timeline);
     let alike = promoted_apart::alike(state, found.as_ref(), epoch.node);
     let apart_before = state.durable.apart.clone();
     state.change(|durable| {
@@ -54,7 +53,7 @@ pub(super) fn accept(
         }
         durable.given_up.remove(&epoch.node);
         durable.false_primaries.remove(&epoch.node);
-        promoted_apart::decided(durable, epoch.node, &alike, &earlier);
+        promoted_apart::decided(durable, epoch.node, timeline, &alike);
         if !stays {
             durable.history = history_of(found.as_ref());
             durable.sync_names = found.as_ref().and_then(|facts| facts.sync_names.clone());
@@ -203,7 +202,6 @@ pub(super) fn adopt(
         why: FailoverCause::Adopted,
         parts: FailoverDurations::default(),
         loss: CommitLoss::Unknown,
-        earlier: Vec::new(),
     };
     accept(state, rules, accepting, found, now, out);
 }
@@ -246,7 +244,7 @@ fn accept_found(
     accept(
         state,
         rules,
-        PrimaryAcceptance { epoch, vote: None, why, parts: FailoverDurations::default(), loss, earlier: Vec::new() },
+        PrimaryAcceptance { epoch, vote: None, why, parts: FailoverDurations::default(), loss },
         found,
         now,
         out,

@@ -423,7 +423,11 @@ fn note(
     out: &mut Vec<FailoverAction>,
 ) -> AttemptTransition {
     if rules.keeps(SafetyRule::CopyApart) {
-        state.change(|durable| durable.told.insert(node));
+        let ahead = promoted_apart::ahead(state, attempt, node);
+        state.change(|durable| {
+            durable.told.insert(node);
+            durable.ahead.extend(ahead);
+        });
         let is_over = now >= until || succeed::has_lost(state, attempt, node);
         if is_over {
             return AttemptTransition::End(AttemptRefusal::NotPromoted { node });
@@ -474,9 +478,7 @@ fn decided(
         out.push(FailoverAction::Reply { ticket, answer: Ok(()) });
     }
     let loss = if vote.epoch.node == attempt.parent.node { CommitLoss::Nothing } else { attempt.loss };
-    let earlier = found.as_ref().map_or(Vec::new(), |facts| promoted_apart::earlier(state, &attempt, facts, vote.epoch.node));
-    let accepting =
-        PrimaryAcceptance { epoch: vote.epoch, vote: Some(vote), why: attempt.why, parts: attempt.parts, loss, earlier };
+    let accepting = PrimaryAcceptance { epoch: vote.epoch, vote: Some(vote), why: attempt.why, parts: attempt.parts, loss };
     accept::accept(state, rules, accepting, found.map(|facts| *facts), now, out);
 }
 

@@ -219,6 +219,7 @@ impl AttemptRefusal {
                     "{asked} of {of} synchronous standbys answer, and {acks} of them acknowledge a commit: the others may know of more"
                 )
             }
+            AttemptRefusal::TooFewPledged { of: 0, .. } => "there is no standby".into(),
             AttemptRefusal::TooFewPledged { pledged, needed, of } => {
                 format!(
                     "{pledged} of {of} other nodes answer, {needed} must agree (failover_alone = on if no other proxy promotes)"

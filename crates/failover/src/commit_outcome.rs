@@ -13,8 +13,7 @@ pub struct LogLineage {
     pub timeline: u32,
 }
 
-/// A restart takes longer before the next commit: 20 ms with an empty log and cached files. A dying server's processes may commit after
-/// the first connection is lost.
+/// From a crash to the next commit it takes longer: 20 ms with an empty log and cached files.
 pub const RESTART_MS: u64 = 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,10 +26,46 @@ pub struct TransactionNumber {
     pub said_ms: u64,
 }
 
-impl TransactionNumber {
-    /// Latest time of the connection's loss, by the same clock. `after_ms`: time from the question to the loss.
-    pub fn lost_ms(&self, after_ms: u64) -> u64 {
-        self.said_ms + 1 + after_ms
+/// A time in which one server has run without a crash: connections to it were open, and answered. Both ends are by Weir's clock.
+///
+/// The time at which a loss is noticed proves nothing: behind a cut network, or if Weir stood still, the server may have crashed, started
+/// and given the number to another client long before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerLife {
+    pub line: LogLineage,
+    /// A connection had been opened.
+    pub from_us: u64,
+    /// The newest question was sent that the server answered.
+    pub to_us: u64,
+    /// The server's clock in that answer: milliseconds since 1970.
+    pub said_ms: u64,
+}
+
+impl ServerLife {
+    /// Takes in another proof. Two that overlap are of one life, since a crash ends all connections before a new one is accepted; else
+    /// the later one counts.
+    #[must_use]
+    pub fn with(self, other: ServerLife) -> ServerLife {
+        let overlap = self.line == other.line && self.from_us <= other.to_us && other.from_us <= self.to_us;
+        if overlap {
+            ServerLife {
+                line: self.line,
+                from_us: self.from_us.min(other.from_us),
+                to_us: self.to_us.max(other.to_us),
+                said_ms: self.said_ms.max(other.said_ms),
+            }
+        } else if other.to_us > self.to_us {
+            other
+        } else {
+            self
+        }
+    }
+
+    /// Returns the latest known time, by the server's clock, at which the life went on in which it assigned a number. `asked_us`: when
+    /// the number was queried.
+    pub fn alive_ms(&self, number: &TransactionNumber, asked_us: u64) -> u64 {
+        let is_its = self.line == number.line && (self.from_us..=self.to_us).contains(&asked_us);
+        if is_its { number.said_ms.max(self.said_ms) } else { number.said_ms }
     }
 }
 
@@ -142,7 +177,7 @@ pub struct XidStatusAnswer {
     pub status: XidStatus,
     /// By the server's clock.
     pub started_s: u64,
-    /// A crashed server makes one before it accepts logins.
+    /// The last checkpoint, or the start of the checkpointer, whichever was earlier. A crashed server does both before it accepts logins.
     pub checkpoint_s: u64,
     /// The connection is older than the number; a crash would have ended it.
     pub is_of_old: bool,
@@ -158,10 +193,10 @@ pub enum CommitOutcome {
     Untold,
 }
 
-/// `lost_ms`: see `TransactionNumber`.
+/// `alive_ms`: see `ServerLife`.
 pub fn judge(
     number: &TransactionNumber,
-    lost_ms: u64,
+    alive_ms: u64,
     answer: &XidStatusAnswer,
     horizon: Option<&PromotionHorizon>,
 ) -> CommitOutcome {
@@ -183,8 +218,8 @@ pub fn judge(
     match (horizon, answer.status) {
         (None, _) | (Some(_), XidStatus::Forgotten) => CommitOutcome::Unknown,
         (Some(horizon), XidStatus::Committed) if number.xid.get() < horizon.numbers.reached => {
-            // After the loss the old primary may have crashed and reused the number.
-            let is_all_before = horizon.numbers.last_ms.is_some_and(|last_ms| last_ms <= lost_ms + RESTART_MS);
+            // After its last sign of life the old primary may have crashed and reused the number.
+            let is_all_before = horizon.numbers.last_ms.is_some_and(|last_ms| last_ms <= alive_ms + RESTART_MS);
             if is_all_before { CommitOutcome::Committed } else { CommitOutcome::Unknown }
         }
         // The number is another transaction's.
@@ -214,9 +249,9 @@ mod tests {
 
     const LINE: LogLineage = LogLineage { system: 7, timeline: 3 };
     const NEXT: LogLineage = LogLineage { system: 7, timeline: 4 };
-    const NUMBERS: PromotionNumbers = PromotionNumbers { timeline: 4, reached: 100, fresh: 103, last_ms: Some(LOST_MS) };
+    const NUMBERS: PromotionNumbers = PromotionNumbers { timeline: 4, reached: 100, fresh: 103, last_ms: Some(ALIVE_MS) };
     const HORIZON: PromotionHorizon = PromotionHorizon { node: 1, system: 7, before: 3, numbers: NUMBERS };
-    const LOST_MS: u64 = 1_001_500;
+    const ALIVE_MS: u64 = 1_001_500;
 
     fn number(xid: u64) -> TransactionNumber {
         TransactionNumber { xid: NonZeroU64::new(xid).unwrap(), node: 1, line: LINE, said_ms: 1_000_999 }
@@ -235,7 +270,7 @@ mod tests {
             (XidStatus::Forgotten, CommitOutcome::Unknown),
             (XidStatus::Future, CommitOutcome::RolledBack),
         ] {
-            assert_eq!(judge(&number(50), LOST_MS, &answer(LINE, status), None), expected, "{status:?}");
+            assert_eq!(judge(&number(50), ALIVE_MS, &answer(LINE, status), None), expected, "{status:?}");
         }
     }
 
@@ -268,7 +303,7 @@ mod tests {
                 CommitOutcome::Unknown,
             ),
         ] {
-            assert_eq!(judge(&number(50), LOST_MS, &answer, None), expected, "{what}");
+            assert_eq!(judge(&number(50), ALIVE_MS, &answer, None), expected, "{what}");
         }
     }
 
@@ -284,30 +319,54 @@ mod tests {
             ("never seen", 100, XidStatus::Future, CommitOutcome::RolledBack),
             ("too old", 9, XidStatus::Forgotten, CommitOutcome::Unknown),
         ] {
-            assert_eq!(judge(&number(xid), LOST_MS, &answer(NEXT, status), Some(&HORIZON)), expected, "{what}");
+            assert_eq!(judge(&number(xid), ALIVE_MS, &answer(NEXT, status), Some(&HORIZON)), expected, "{what}");
         }
     }
 
     #[test]
-    fn an_old_primary_that_took_writes_after_the_loss_may_have_given_the_number_to_another() {
-        assert_eq!(number(50).lost_ms(500), LOST_MS);
+    fn an_old_primary_that_took_writes_after_its_last_answer_may_have_given_the_number_to_another() {
         for (last_ms, status, expected) in [
-            (Some(LOST_MS), XidStatus::Committed, CommitOutcome::Committed),
-            (Some(LOST_MS + RESTART_MS), XidStatus::Committed, CommitOutcome::Committed),
-            (Some(LOST_MS + RESTART_MS + 1), XidStatus::Committed, CommitOutcome::Unknown),
+            (Some(ALIVE_MS), XidStatus::Committed, CommitOutcome::Committed),
+            (Some(ALIVE_MS + RESTART_MS), XidStatus::Committed, CommitOutcome::Committed),
+            (Some(ALIVE_MS + RESTART_MS + 1), XidStatus::Committed, CommitOutcome::Unknown),
             (None, XidStatus::Committed, CommitOutcome::Unknown),
-            (Some(LOST_MS + RESTART_MS + 1), XidStatus::Aborted, CommitOutcome::RolledBack),
+            (Some(ALIVE_MS + RESTART_MS + 1), XidStatus::Aborted, CommitOutcome::RolledBack),
         ] {
             let horizon = PromotionHorizon { numbers: PromotionNumbers { last_ms, ..NUMBERS }, ..HORIZON };
-            let verdict = judge(&number(50), LOST_MS, &answer(NEXT, status), Some(&horizon));
+            let verdict = judge(&number(50), ALIVE_MS, &answer(NEXT, status), Some(&horizon));
             assert_eq!(verdict, expected, "{last_ms:?} {status:?}");
+        }
+    }
+
+    #[test]
+    fn answers_over_connections_that_were_open_at_once_are_of_one_life() {
+        let life = |from_us, to_us, said_ms| ServerLife { line: LINE, from_us, to_us, said_ms };
+        let first = life(100, 300, 5);
+        for (what, other, expected) in [
+            ("opened before the last answer", life(300, 400, 7), life(100, 400, 7)),
+            ("older, and answered before", life(50, 100, 4), life(50, 300, 5)),
+            ("opened later", life(301, 400, 7), life(301, 400, 7)),
+            ("ended before the other one was opened", life(50, 99, 4), first),
+            ("another timeline", ServerLife { line: NEXT, ..life(200, 400, 7) }, ServerLife { line: NEXT, ..life(200, 400, 7) }),
+        ] {
+            assert_eq!(first.with(other), expected, "{what}");
+        }
+        let said_ms = number(50).said_ms;
+        for (what, life, asked_us, expected) in [
+            ("in it", life(100, 300, said_ms + 9), 100, said_ms + 9),
+            ("its newest answer", life(100, 300, said_ms), 300, said_ms),
+            ("before it", life(100, 300, said_ms + 9), 99, said_ms),
+            ("after it", life(100, 300, said_ms + 9), 301, said_ms),
+            ("another timeline", ServerLife { line: NEXT, ..life(100, 300, said_ms + 9) }, 200, said_ms),
+        ] {
+            assert_eq!(life.alive_ms(&number(50), asked_us), expected, "{what}");
         }
     }
 
     #[test]
     fn a_promotion_that_weir_did_not_see_proves_nothing() {
         let aborted = answer(NEXT, XidStatus::Aborted);
-        assert_eq!(judge(&number(50), LOST_MS, &aborted, None), CommitOutcome::Untold);
+        assert_eq!(judge(&number(50), ALIVE_MS, &aborted, None), CommitOutcome::Untold);
         for (what, horizon) in [
             ("another node's", Some(PromotionHorizon { node: 2, ..HORIZON })),
             (
@@ -317,7 +376,7 @@ mod tests {
             ("two in a row", Some(PromotionHorizon { before: 2, ..HORIZON })),
             ("another cluster's", Some(PromotionHorizon { system: 8, ..HORIZON })),
         ] {
-            assert_eq!(judge(&number(50), LOST_MS, &aborted, horizon.as_ref()), CommitOutcome::Unknown, "{what}");
+            assert_eq!(judge(&number(50), ALIVE_MS, &aborted, horizon.as_ref()), CommitOutcome::Unknown, "{what}");
         }
     }
 

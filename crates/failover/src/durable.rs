@@ -9,6 +9,7 @@
 //! | detached | the operator is answered |
 //! | down | in a group: others put the node out of use |
 //! | told to promote | the order: who decides next may not hear of it |
+//! | on a later timeline than one that is told | the order |
 //! | promoted apart | given up with the decision; see `promoted_apart` |
 //!
 //! Looks find the rest: the servers' marks show how far an attempt went.
@@ -40,6 +41,8 @@ pub struct DurableState {
     pub down: BTreeSet<NodeId>,
     /// Told to promote themselves since the last decision.
     pub told: BTreeSet<NodeId>,
+    /// Nodes on a later timeline than one of those, and its number: the promotion may begin another one of it.
+    pub ahead: BTreeMap<NodeId, u32>,
     /// Promoted beside the primary, or maybe: not to be used until copied anew.
     pub apart: BTreeSet<NodeId>,
 }
@@ -72,6 +75,9 @@ impl DurableState {
         for (key, ids) in self.sets() {
             let ids: String = ids.iter().map(|id| format!(" {id}")).collect();
             let _ = writeln!(text, "{key}{ids}");
+        }
+        for (id, timeline) in &self.ahead {
+            let _ = writeln!(text, "ahead {id} {timeline}");
         }
         for (id, ballot) in &self.fenced {
             let _ = writeln!(text, "fenced {id} {} {}", ballot.term, ballot.weir);
@@ -110,6 +116,7 @@ impl DurableState {
                 "false" => read.false_primaries = parse_ids(value)?,
                 "down" => read.down = parse_ids(value)?,
                 "told" => read.told = parse_ids(value)?,
+                "ahead" => read.ahead.extend([parse_ahead(value)?]),
                 "apart" => read.apart = parse_ids(value)?,
                 _ => return None,
             }
@@ -150,6 +157,11 @@ fn parse_fence(value: &str) -> Option<(NodeId, Ballot)> {
     let mut words = value.split(' ');
     let id = words.next()?.parse().ok()?;
     Some((id, Ballot { term: words.next()?.parse().ok()?, weir: words.next()?.parse().ok()? }))
+}
+
+fn parse_ahead(value: &str) -> Option<(NodeId, u32)> {
+    let (id, timeline) = value.split_once(' ')?;
+    Some((id.parse().ok()?, timeline.parse().ok()?))
 }
 
 fn parse_history(value: &str) -> Option<TimelineHistory> {
@@ -194,6 +206,7 @@ mod tests {
             false_primaries: [2].into(),
             down: [1, 4].into(),
             told: [3].into(),
+            ahead: [(0, 2), (4, 3)].into(),
             apart: [2, 5].into(),
         };
         let mut assumed = full.clone();

@@ -160,7 +160,7 @@ impl FailoverForecast {
                     DeathProof::Refused => ", if the old one refuses connections",
                     DeathProof::RefusedOrEnded => ", if the old one refuses connections or its agent answers",
                 };
-                format!("node {node} would be promoted{condition}; lost: {}", loss.describe(now))
+                format!("node {node} would be promoted{condition}; lost: {}", loss.describe_roughly(now))
             }
             FailoverOutlook::Runs { node: Some(node) } => format!("failover_command would be run for node {node}"),
             FailoverOutlook::Runs { node: None } => "failover_command would be run without a node to promote".into(),

@@ -32,6 +32,7 @@ mod node_state;
 mod numbers;
 pub mod operations;
 pub mod pace;
+pub mod prepared_name;
 mod promises;
 mod promoted_apart;
 mod record;

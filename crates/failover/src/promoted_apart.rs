@@ -6,7 +6,10 @@
 //! it says, and only a copy of all files brings it back.
 //!
 //! A server gets there if it was told to promote itself and another one won ([`DurableState::told`], stored before the order, since whoever
-//! decides next may know nothing else of it), if it had the timeline already that a standby begins which never received it, or if it is seen as a primary of the accepted timeline, or as a standby that took such a log from it.
+//! decides next may know nothing else of it), if it had the timeline already that a standby begins which never received it
+//! ([`DurableState::ahead`], stored before the order, too: a promotion that another Weir goes on with does not show it any more), or if it is seen as a primary of the accepted timeline, or as a standby that took such a log from it.
+
+use std::collections::BTreeMap;
 
 use super::action::{FailoverAction, FailoverReport};
 use super::ballot::NodeId;
@@ -23,13 +26,15 @@ pub const APART_WORDS: &str =
 
 /// Takes in that a node won: others that were told to promote themselves may have done so, or still do. They are given up, too.
 ///
-/// `alike`: nodes on a timeline of the winner's number. `earlier`: those of them that were on it before the winner was promoted.
-pub(super) fn decided(durable: &mut DurableState, winner: NodeId, alike: &[NodeId], earlier: &[NodeId]) {
-    let mut told = std::mem::take(&mut durable.told);
-    told.remove(&winner);
+/// `timeline`: the winner's; `None`: it is not known. `alike`: nodes on a timeline of that number.
+pub(super) fn decided(durable: &mut DurableState, winner: NodeId, timeline: Option<u32>, alike: &[NodeId]) {
+    let (mut told, ahead) = (std::mem::take(&mut durable.told), std::mem::take(&mut durable.ahead));
+    let was_told = told.remove(&winner);
     durable.given_up.extend(&told);
     durable.apart.append(&mut told);
-    durable.apart.extend(earlier);
+    // They had the winner's number before it was promoted.
+    let is_earlier = |(id, had): &(NodeId, u32)| was_told && *id != winner && timeline.is_none_or(|timeline| *had >= timeline);
+    durable.apart.extend(ahead.into_iter().filter(is_earlier).map(|(id, _)| id));
     if durable.apart.remove(&winner) {
         // An operator forced it: now those are apart from it.
         durable.apart.extend(alike);
@@ -43,17 +48,13 @@ pub(super) fn alike(state: &FailoverState, found: Option<&ServerFacts>, winner: 
     state.nodes.iter().filter(|(id, node)| **id != winner && is_alike(node)).map(|(id, _)| *id).collect()
 }
 
-/// Nodes that had the timeline before the winner of this attempt began one of the same number: it never received the older one, which is the accepted
-/// primary's, or one of before.
-pub(super) fn earlier(state: &FailoverState, attempt: &FailoverAttempt, found: &ServerFacts, winner: NodeId) -> Vec<NodeId> {
-    let timeline = found.history.timeline;
-    let has_begun = |(id, facts): (NodeId, &ServerFacts)| id == winner && facts.history.timeline < timeline;
-    if !attempt.facts().any(has_begun) {
-        return Vec::new();
-    }
-    let others = attempt.facts().filter(|(id, facts)| *id != winner && facts.history.timeline >= timeline).map(|(id, _)| id);
-    let old = state.history().filter(|history| history.timeline >= timeline).map(|_| attempt.parent.node);
-    others.chain(old).collect()
+/// Nodes on a later timeline than one that is to promote itself, which never received it and may begin one of its number: the accepted primary's, or one
+/// of before.
+pub(super) fn ahead(state: &FailoverState, attempt: &FailoverAttempt, chosen: NodeId) -> BTreeMap<NodeId, u32> {
+    let timelines = || attempt.facts().map(|(id, facts)| (id, facts.history.timeline));
+    let Some((_, last)) = timelines().find(|(id, _)| *id == chosen) else { return BTreeMap::new() };
+    let old = state.history().map(|history| (attempt.parent.node, history.timeline));
+    timelines().chain(old).filter(|(_, timeline)| *timeline > last).collect()
 }
 
 /// Finds servers that were promoted by others than this Weir's orders, while the primary works.

@@ -381,7 +381,7 @@ fn a_lone_weir_waits_for_a_primary_that_shuts_down_for_a_second() {
     }
 }
 
-/// With company a primary is checked after a connection to it broke. One that is full, or that takes another password now, cannot be.
+/// With company a primary is checked after a connection to it broke. A full server, or a server with another password now, cannot be.
 #[test]
 fn a_primary_that_lets_no_look_in_keeps_its_writes_when_a_connection_breaks() {
     for failure in [LookFailure::TooManyConnections, LookFailure::WrongPassword] {

@@ -1,4 +1,4 @@
-//! What a member knows of its group, as failover needs it.
+//! A member's knowledge of its group, as failover needs it.
 
 use weir_failover::{
     DeathConsensus, DurableState, FailoverMode, FailoverRules, FailoverState, GroupRole, NodeId, NodeState, OtherPromoters,

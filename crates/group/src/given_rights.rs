@@ -23,6 +23,11 @@ impl GivenRights {
         self.obeying = (taken == RightsTaken::Something).then(VersionNumber::default);
     }
 
+    /// The first version is told as one that takes something.
+    pub(crate) fn obey_first(&mut self) {
+        self.obeying = Some(VersionNumber::default());
+    }
+
     pub(crate) fn inherited(&self) -> MemberRights {
         self.inherited
     }

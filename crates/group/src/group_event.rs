@@ -127,6 +127,8 @@ pub struct GroupMessage {
     pub part: MessagePart,
     /// Digest of the parameters that all members must have alike, for those that compare them. `None` where they mean nothing.
     pub parameters: Option<u64>,
+    /// Beside an acceptance: the time since the sender answered the last question of each member. `None` beside all else.
+    pub answered: Option<Vec<(MemberId, GroupMs)>>,
 }
 
 /// Wishes of failover and operators. Only a leader's are followed.

@@ -5,6 +5,8 @@
 //! 2. A right that was given is first taken, by a version that gives it to nobody. It is given again only after all who had it obey that version, or
 //!    `wd_lease` + 5 % after the giver saw it decided.
 //!
+//! The wait for writes ends a lease and 5 % after a member's last question where all who accepted told of that: see `last_questions`.
+//!
 //! Proof, with the lease L and clocks whose paces differ by less than 5 %: a read sent at t and confirmed for v shows that nothing newer than v was
 //! decided before t. So whoever acts on v until t + L acts, if something newer is decided at c, until less than c + L. The giver knows at k ≥ c that
 //! it is decided and waits until k + L + 5 %. Nobody has it any more.
@@ -18,6 +20,7 @@ use crate::group_event::{
 use crate::group_rule::GroupRule;
 use crate::group_state::{GroupId, GroupLead, GroupState, StateVersion, VersionNumber};
 use crate::hosts_met::{FoundingFacts, HostsMet};
+use crate::last_questions::{AnsweredQuestions, QuestionBounds};
 use crate::leader_sight::LeaderSight;
 use crate::membership::{GroupMs, MEMBERS_MAX, MemberDuty, MemberId, MemberRow, MemberSet};
 use crate::operator_acts::PassedActs;
@@ -48,6 +51,9 @@ pub struct GroupMember {
     pub(crate) is_decided: bool,
     pub(crate) given: GivenRights,
     pub(crate) leader: LeaderSight,
+    pub(crate) answered: AnsweredQuestions,
+    /// Of the change under way.
+    pub(crate) bounds: QuestionBounds,
     pub(crate) peers: BTreeMap<MemberId, PeerSight>,
     pub(crate) waits: TakenWaits,
     pub(crate) intent: MemberIntent,
@@ -80,6 +86,8 @@ impl GroupMember {
             is_decided: false,
             given: GivenRights::default(),
             leader: LeaderSight::new(term, now),
+            answered: AnsweredQuestions::new(now),
+            bounds: QuestionBounds::default(),
             peers: BTreeMap::new(),
             waits: TakenWaits::new(),
             intent: MemberIntent::Serves,
@@ -116,7 +124,8 @@ impl GroupMember {
         MemberRow { id: self.id, priority: self.settings.priority, duty: self.settings.duty }
     }
 
-    pub(crate) fn lease_ms(&self) -> GroupMs {
+    /// Of its group, or of the one that it would found.
+    pub fn lease_ms(&self) -> GroupMs {
         self.known.as_ref().map_or(self.settings.lease_ms, |known| known.state.lease_ms)
     }
 
@@ -205,6 +214,7 @@ impl GroupMember {
             RegisterEvent::Changed(version) => {
                 self.is_changing = false;
                 self.hear(version.clone(), now);
+                self.bound_leases(&version, now);
                 self.decided(version.clone(), now, out);
                 return Some(version);
             }
@@ -272,16 +282,39 @@ impl GroupMember {
         }
     }
 
+    /// This member made a change, and knows of the last questions before it: by its own answers, and by those of all that accepted.
+    fn bound_leases(&mut self, version: &StateVersion, now: GroupMs) {
+        let mut bounds = std::mem::take(&mut self.bounds);
+        if self.settings.without == Some(GroupRule::AcceptorsTell) {
+            bounds = QuestionBounds::default();
+        }
+        let members = version.state.members.all();
+        bounds.accepted(&members, &self.answered.ages(&members, now), now);
+        if !self.is_outside() {
+            self.waits.bound(version.number, bounds);
+        }
+    }
+
+    pub(crate) fn known_members(&self) -> MemberSet {
+        self.known.as_ref().map(|known| known.state.members.all()).unwrap_or_default()
+    }
+
     /// True if nobody of `who` has any more what was taken then.
     fn is_over(&self, since: TakenSince, who: &MemberSet, now: GroupMs) -> bool {
         let wait_ms = self.known.as_ref().map_or(GroupMs::MAX, |known| known.state.wait_ms());
         now >= since.at.saturating_add(wait_ms) || who.iter().all(|id| self.has_obeyed(*id, since.number))
     }
 
+    /// True if this member does not write any more since then.
+    fn has_stopped(&self, id: MemberId, since: TakenSince, now: GroupMs) -> bool {
+        let wait_ms = self.known.as_ref().map_or(GroupMs::MAX, |known| known.state.wait_ms());
+        self.has_obeyed(id, since.number) || now >= self.waits.lease_from(id, since, wait_ms).saturating_add(wait_ms)
+    }
+
     /// The next end of a wait, if there is one; else the end of time.
     pub(crate) fn next_wait_end(&self, now: GroupMs) -> GroupMs {
         let wait_ms = self.known.as_ref().map_or(0, |known| known.state.wait_ms());
-        self.waits.next_end(wait_ms, now)
+        self.waits.next_end(&self.known_members(), wait_ms, now)
     }
 
     pub(crate) fn is_lead_over(&self, from: Option<MemberId>, now: GroupMs) -> bool {
@@ -304,7 +337,8 @@ impl GroupMember {
             since.is_some_and(|since| now >= since.at + wait_ms || self.settings.without == Some(GroupRule::WaitForLost))
         };
         who.retain(|id| !(state.lost.contains(id) && is_waited(id)));
-        let is_over = self.waits.writes().is_some_and(|since| self.is_over(since, &who, now));
+        let has_stopped = |since| who.iter().all(|id| self.has_stopped(*id, since, now));
+        let is_over = self.waits.writes().is_some_and(has_stopped);
         is_over || self.settings.without == Some(GroupRule::WaitForWrites)
     }
 

@@ -24,6 +24,8 @@ pub enum GroupRule {
     WaitForLeaving,
     /// A lost member is passed over only when its lease is over.
     WaitForLost,
+    /// A member's lease counts as over early only by what all told who accepted the change.
+    AcceptorsTell,
     /// A member reports a version as obeyed only when it is done with what that takes.
     ObeyFirst,
     /// Anything that a version opens counts once a read confirmed it.
@@ -33,7 +35,7 @@ pub enum GroupRule {
 }
 
 impl GroupRule {
-    pub const ALL: [GroupRule; 14] = [
+    pub const ALL: [GroupRule; 15] = [
         GroupRule::PromiseBinds,
         GroupRule::FoundVersionStands,
         GroupRule::QuorumShowsVersion,
@@ -45,6 +47,7 @@ impl GroupRule {
         GroupRule::WaitForWrites,
         GroupRule::WaitForLeaving,
         GroupRule::WaitForLost,
+        GroupRule::AcceptorsTell,
         GroupRule::ObeyFirst,
         GroupRule::ConfirmedOpening,
         GroupRule::RestartedGiverWaits,

@@ -6,6 +6,7 @@ use crate::group_event::{
 };
 use crate::group_member::GroupMember;
 use crate::group_state::{FAILOVER_TEXT_BYTES_MAX, GroupState, StateVersion, VersionNumber};
+use crate::last_questions::QuestionBounds;
 use crate::membership::{GroupMs, MEMBERS_MAX, MemberId};
 use crate::register::{RegisterEvent, RegisterMessage, RegisterOutput};
 
@@ -82,6 +83,7 @@ impl GroupMember {
             self.create(now, out);
             self.greet(now, out);
         } else {
+            self.answered.note(self.id, now);
             self.register.read(now, register);
             self.form(now, register, out);
         }
@@ -141,8 +143,9 @@ impl GroupMember {
             obeyed: self.told_obeyed(),
             intent: self.intent,
             sights: self.sights,
-            part,
             parameters: self.parameters,
+            answered: self.answered_beside(&part, now),
+            part,
         };
         out.push(GroupAction::Send { host, message: Box::new(message) });
     }
@@ -186,6 +189,7 @@ impl GroupMember {
             return;
         }
         self.hear_peer(&message, message.obeyed, now);
+        self.note_question(&message, now);
         match message.part {
             MessagePart::Propose(version) => self.register.propose(version, register),
             MessagePart::Register(part) => self.register.take(message.from, part, register),
@@ -297,6 +301,24 @@ impl GroupMember {
         }
     }
 
+    /// Questions are answered at once, and acceptances may end the leases of others early.
+    fn note_question(&mut self, message: &GroupMessage, now: GroupMs) {
+        match message.part {
+            MessagePart::Register(RegisterMessage::Ask { .. }) => self.answered.note(message.from, now),
+            MessagePart::Register(RegisterMessage::Accepted { attempt }) if self.register.is_casting(attempt) => {
+                let members = self.known_members();
+                let told = message.answered.as_deref().unwrap_or_default();
+                self.bounds.accepted(&members, told, now);
+            }
+            _ => {}
+        }
+    }
+
+    fn answered_beside(&self, part: &MessagePart, now: GroupMs) -> Option<Vec<(MemberId, GroupMs)>> {
+        let accepts = matches!(part, MessagePart::Register(RegisterMessage::Accepted { .. }));
+        accepts.then(|| self.answered.ages(&self.known_members(), now))
+    }
+
     fn propose(&mut self, now: GroupMs, out: &mut Vec<GroupAction>) {
         if !self.is_outside() && self.register.is_busy() {
             return;
@@ -311,6 +333,7 @@ impl GroupMember {
             return;
         }
         let mut register = Vec::new();
+        self.bounds = QuestionBounds::default();
         self.register.change(expect, new, now, &mut register);
         self.is_changing = self.register.is_busy();
         self.obey_register(register, now, out);

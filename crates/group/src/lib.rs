@@ -9,6 +9,7 @@
 //! them. [`GroupRegister`] is one engine. With [`EngineKind::Outside`] another one stands in its place (etcd), and nothing above changes.
 
 mod act_passing;
+mod former_member;
 mod forming;
 mod forming_by_operator;
 mod forming_order;
@@ -19,6 +20,7 @@ mod group_rule;
 mod group_state;
 mod group_step;
 mod hosts_met;
+mod last_questions;
 mod leader_sight;
 mod member_handover;
 mod membership;
@@ -31,6 +33,7 @@ mod stored_vote;
 mod taken_waits;
 mod tick_times;
 
+pub use former_member::{FormerMember, FormerStanding, PASS_ON_MS};
 pub use forming_order::{FormingOrder, FormingRefusal};
 pub use group_event::{
     EngineKind, GroupAction, GroupAnswer, GroupEvent, GroupMessage, GroupRequest, GroupSettings, MemberIntent, MemberRights,

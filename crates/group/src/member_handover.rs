@@ -184,6 +184,12 @@ impl GroupMember {
         self.peers.extend(others.map(|id| (id, PeerSight { heard_at: now, obeyed, intent, sights })));
         self.given.take_over(before.rights, before.taken);
     }
+
+    /// Begins beside a former process of this host that cannot be spoken to, right after `new` or `take_over`: the first version is obeyed like one that
+    /// takes something, since that one may have what the version does not say.
+    pub fn begin_beside_former(&mut self) {
+        self.given.obey_first();
+    }
 }
 
 #[cfg(test)]
@@ -340,6 +346,18 @@ mod tests {
         let told = step(&mut member, RegisterEvent::Heard(closed.clone()), 1_010);
         assert_eq!(told, Some((rights, RightsTaken::Something)));
         assert_eq!(member.given.obeyed(), VersionNumber::default());
+    }
+
+    #[test]
+    fn a_member_that_is_started_beside_a_former_process_does_not_obey_by_itself() {
+        let settings = taken_over(&handover(version(7))).settings;
+        let mut member = GroupMember::new(settings, StoredVote::new(OWN), 1 << 40, 1_000);
+        member.begin_beside_former();
+        let told = step(&mut member, RegisterEvent::Shown { version: version(7), asked_at: 1_010 }, 1_020);
+        assert_eq!(told.map(|(_, obey)| obey), Some(RightsTaken::Something));
+        assert!(member.given.obeyed() < version(7).number);
+        group_step(&mut member, GroupEvent::Obeyed { number: version(7).number }, 1_030);
+        assert_eq!(member.given.obeyed(), version(7).number);
     }
 
     #[test]

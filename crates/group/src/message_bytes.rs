@@ -5,7 +5,7 @@
 
 use crate::group_event::{GroupMessage, MemberIntent, MessagePart, NodeSights};
 use crate::group_state::{StateVersion, VersionNumber};
-use crate::membership::{MemberDuty, MemberId, MemberRow};
+use crate::membership::{GroupMs, MemberDuty, MemberId, MemberRow};
 use crate::operator_acts::{ACT_BYTES_MAX, ActAnswer, ActDoer, OperatorAct};
 use crate::register::RegisterMessage;
 use crate::stored_vote::{VOTE_BYTES_MAX, VoteTextError};
@@ -87,6 +87,7 @@ impl GroupMessage {
         out.push(kind);
         put_bytes(&mut out, &body);
         put_option(&mut out, self.parameters.as_ref(), |out, digest| put_u64(out, *digest));
+        put_option(&mut out, self.answered.as_ref(), put_ages);
         out
     }
 
@@ -111,6 +112,7 @@ impl GroupMessage {
             sights: NodeSights { alive: reader.u128()?, dead: reader.u128()? },
             part: reader.part()?,
             parameters: reader.later_option("a mark of parameters", MessageReader::u64)?,
+            answered: reader.later_option("a mark of answers", MessageReader::ages)?,
         })
     }
 
@@ -254,6 +256,15 @@ fn put_version(out: &mut Vec<u8>, version: &StateVersion) {
     put_bytes(out, version.show().as_bytes());
 }
 
+fn put_ages(out: &mut Vec<u8>, ages: &Vec<(MemberId, GroupMs)>) {
+    // More than twice the members are never told of.
+    out.push(ages.len() as u8);
+    for (id, age_ms) in ages {
+        put_member(out, *id);
+        put_u64(out, *age_ms);
+    }
+}
+
 fn put_option<T>(out: &mut Vec<u8>, value: Option<&T>, put: impl FnOnce(&mut Vec<u8>, &T)) {
     out.push(value.is_some().into());
     if let Some(value) = value {
@@ -315,6 +326,10 @@ impl<'a> MessageReader<'a> {
 
     fn member(&mut self) -> Read<MemberId> {
         Ok(MemberId { host: self.u8()?, incarnation: u32::from_be_bytes(self.array()?) })
+    }
+
+    fn ages(&mut self) -> Read<Vec<(MemberId, GroupMs)>> {
+        (0..self.u8()?).map(|_| Ok((self.member()?, self.u64()?))).collect()
     }
 
     fn number(&mut self) -> Read<VersionNumber> {

@@ -185,6 +185,12 @@ impl GroupRegister {
         self.known.as_ref()
     }
 
+    /// True if acceptances of this attempt count.
+    pub fn is_casting(&self, attempt: u64) -> bool {
+        let is_cast = |of: &ChangeAttempt| of.attempt == attempt && matches!(of.phase, ChangePhase::Casting { .. });
+        self.attempt.as_ref().is_some_and(is_cast)
+    }
+
     pub fn is_busy(&self) -> bool {
         self.attempt.is_some()
     }

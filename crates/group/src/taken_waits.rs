@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::group_rule::GroupRule;
 use crate::group_state::{GroupLead, StateVersion, VersionNumber};
-use crate::membership::{GroupMs, MemberId, MemberSet};
+use crate::last_questions::QuestionBounds;
+use crate::membership::{GroupMembers, GroupMs, MemberId, MemberSet};
 
 /// Something taken, since it is known to be decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,13 +22,17 @@ pub(crate) struct TakenWaits {
     leaving: Option<(MemberSet, TakenSince)>,
     /// The wait for its rights, and the time since when it is lost.
     lost: BTreeMap<MemberId, (TakenSince, GroupMs)>,
+    /// Of the last change that this member made, or of the one that closed the writes which are waited for.
+    bounds: Option<(VersionNumber, QuestionBounds)>,
+    /// Members, and since when there were no others.
+    members: Option<(GroupMembers, GroupMs)>,
     /// No decided version was seen yet.
     is_fresh: bool,
 }
 
 impl TakenWaits {
     pub(crate) fn new() -> TakenWaits {
-        TakenWaits { lead: None, writes: None, leaving: None, lost: BTreeMap::new(), is_fresh: true }
+        TakenWaits { lead: None, writes: None, leaving: None, lost: BTreeMap::new(), bounds: None, members: None, is_fresh: true }
     }
 
     /// A version is known to be decided.
@@ -42,10 +47,29 @@ impl TakenWaits {
         begin(&mut self.writes, state.writes.closed(), since);
         let leaving = state.members.next.as_ref().map(|_| state.members.leaving());
         begin(&mut self.leaving, leaving, since);
+        if self.members.as_ref().is_none_or(|(members, _)| *members != state.members) {
+            self.members = Some((state.members.clone(), now));
+        }
         self.lost.retain(|id, _| state.lost.contains(id));
         for id in &state.lost {
             self.lost.entry(*id).or_insert((since, now));
         }
+    }
+
+    /// A version of this member's own was decided. Later ones, such as that which marks a lost member, say nothing of writes that are waited for.
+    pub(crate) fn bound(&mut self, number: VersionNumber, bounds: QuestionBounds) {
+        let awaited = self.writes().map(|since| since.number);
+        if awaited.is_none() || self.bounds.as_ref().map(|(of, _)| *of) != awaited {
+            self.bounds = Some((number, bounds));
+        }
+    }
+
+    /// The lease of a member that a version took something from began then at the latest. Known to be earlier than that version only if the members have been
+    /// the same for longer than a lease.
+    pub(crate) fn lease_from(&self, id: MemberId, since: TakenSince, wait_ms: GroupMs) -> GroupMs {
+        let are_steady = self.members.as_ref().is_some_and(|(_, from)| since.at >= from.saturating_add(wait_ms));
+        let bounds = self.bounds.as_ref().filter(|(number, _)| are_steady && *number == since.number);
+        bounds.and_then(|(_, bounds)| bounds.of(id)).unwrap_or(since.at).min(since.at)
     }
 
     pub(crate) fn lead(&self) -> Option<TakenSince> {
@@ -75,11 +99,14 @@ impl TakenWaits {
     }
 
     /// The next end of a wait, if there is one; else the end of time.
-    pub(crate) fn next_end(&self, wait_ms: GroupMs, now: GroupMs) -> GroupMs {
+    pub(crate) fn next_end(&self, members: &MemberSet, wait_ms: GroupMs, now: GroupMs) -> GroupMs {
         let leaving = self.leaving().map(|(_, since)| since);
         let taken =
             [self.lead(), self.writes(), leaving].into_iter().flatten().chain(self.lost.values().map(|(since, _)| *since));
-        taken.map(|since| since.at.saturating_add(wait_ms)).filter(|end| *end > now).min().unwrap_or(GroupMs::MAX)
+        let early =
+            self.writes().into_iter().flat_map(|since| members.iter().map(move |id| self.lease_from(*id, since, wait_ms)));
+        let begins = taken.map(|since| since.at).chain(early);
+        begins.map(|at| at.saturating_add(wait_ms)).filter(|end| *end > now).min().unwrap_or(GroupMs::MAX)
     }
 }
 

@@ -391,7 +391,7 @@ fn nothing_is_told_to_be_obeyed_before_it_is_on_disk() {
         let obeyed = before.number;
         let (intent, sights) = (MemberIntent::Serves, NodeSights::default());
         let (group, to) = (Some(before.state.group), Some(id(0)));
-        GroupMessage { group, from: id(1), to, led: (0, 0), obeyed, intent, sights, parameters: None, part }
+        GroupMessage { group, from: id(1), to, led: (0, 0), obeyed, intent, sights, parameters: None, answered: None, part }
     };
     let cast = message(MessagePart::Register(RegisterMessage::Cast { attempt: 9, version: version.clone() }));
     let told = |member: &mut GroupMember, event: GroupEvent, now: GroupMs| {

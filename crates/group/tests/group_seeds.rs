@@ -5,7 +5,7 @@ mod support;
 use std::sync::Mutex;
 use std::time::Instant;
 
-use support::world::{LeftOut, run, run_lone_opening};
+use support::world::{LeftOut, run, run_dead_member, run_far_member, run_lone_opening};
 use weir_group::GroupRule;
 
 /// `WEIR_GROUP_SEEDS` asks for more, `WEIR_GROUP_FROM` for others.
@@ -105,7 +105,31 @@ fn each_rule_left_out_is_found_by_seeds() {
     assert!(missed.is_empty(), "no seed needs {missed:?}");
     let tested = |rule: &&GroupRule| LOSSES.iter().any(|row| row.0 == LeftOut::Rule(**rule));
     let others: Vec<&GroupRule> = GroupRule::ALL.iter().filter(|rule| !tested(rule)).collect();
-    assert_eq!(others, [&GroupRule::ConfirmedOpening], "found by the script below");
+    assert_eq!(others, [&GroupRule::AcceptorsTell, &GroupRule::ConfirmedOpening], "found by the scripts below");
+}
+
+#[test]
+fn a_member_that_died_is_waited_for_from_its_last_question_and_not_from_the_closing() {
+    let mut waits: Vec<u64> = (0..200).filter_map(|seed| run_dead_member(seed, LeftOut::Nothing)).collect();
+    waits.sort_unstable();
+    assert!(waits.len() > 5);
+    // A lease and 5 %, clocks that differ, a tick; the closing came a tenth of a lease after the death.
+    let (median, last) = (waits[waits.len() / 2], waits[waits.len() - 1]);
+    assert!(median <= 1_060 && last <= 1_110, "{waits:?}");
+}
+
+/// Runs of the script that came to their end, and those with a loss.
+fn far_members(left_out: LeftOut) -> (usize, usize) {
+    let runs: Vec<_> = (0..200).filter_map(|seed| run_far_member(seed, left_out)).collect();
+    (runs.len(), runs.iter().filter(|run| run.found.is_some()).count())
+}
+
+#[test]
+fn a_lease_is_over_early_only_by_what_all_told_who_accepted_the_change() {
+    let (ended, lost) = far_members(LeftOut::Nothing);
+    assert!(ended > 5 && lost == 0, "{ended} {lost}");
+    let (ended, lost) = far_members(LeftOut::Rule(GroupRule::AcceptorsTell));
+    assert!(ended > 5 && lost > 1, "{ended} {lost}");
 }
 
 /// Runs of the script that came to their end, and those with a loss.

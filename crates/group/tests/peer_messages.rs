@@ -111,6 +111,8 @@ fn answer(dice: &mut Dice) -> ActAnswer {
 
 fn message(dice: &mut Dice) -> GroupMessage {
     const INTENTS: [MemberIntent; 3] = [MemberIntent::Serves, MemberIntent::Unfit, MemberIntent::ShutsDown];
+    let part = part(dice);
+    let accepts = matches!(part, MessagePart::Register(RegisterMessage::Accepted { .. }));
     GroupMessage {
         group: dice.percent(70).then(|| id(dice)),
         from: id(dice),
@@ -119,8 +121,9 @@ fn message(dice: &mut Dice) -> GroupMessage {
         obeyed: number(dice),
         intent: INTENTS[dice.host(3)],
         sights: NodeSights { alive: u128::from(dice.roll()) << 64, dead: u128::from(dice.roll()) },
-        part: part(dice),
+        part,
         parameters: dice.percent(70).then(|| dice.roll()),
+        answered: accepts.then(|| (0..dice.within(0, 5)).map(|_| (id(dice), dice.roll())).collect()),
     }
 }
 
@@ -142,11 +145,14 @@ fn a_message_that_is_cut_is_an_error_and_one_that_is_changed_never_panics() {
         let message = message(&mut dice);
         let mut bytes = message.to_bytes();
         let end = dice.within(0, bytes.len() as u64) as usize;
-        // A field that earlier programs do not write.
-        let earlier_end = bytes.len() - if message.parameters.is_some() { 9 } else { 1 };
+        // Fields that earlier programs do not write.
+        let answers_end = bytes.len() - message.answered.as_ref().map_or(1, |ages| 2 + 13 * ages.len());
+        let earlier_end = answers_end - if message.parameters.is_some() { 9 } else { 1 };
         let read = GroupMessage::from_bytes(&bytes[..end]);
         if end == earlier_end {
-            assert_eq!(read, Ok(GroupMessage { parameters: None, ..message }), "{at} of an earlier program");
+            assert_eq!(read, Ok(GroupMessage { parameters: None, answered: None, ..message }), "{at} of an earlier program");
+        } else if end == answers_end {
+            assert_eq!(read, Ok(GroupMessage { answered: None, ..message }), "{at} of an earlier program");
         } else {
             assert!(read.is_err(), "{at} cut at {end}");
         }
@@ -172,9 +178,9 @@ fn fields_of_later_programs_are_passed_over_and_later_forms_are_refused_by_name(
         let refused = GroupMessage::from_bytes(&bytes);
         assert_eq!(refused, Err(MessageBytesError::Newer(MESSAGE_FORM + 1)));
     }
-    let news = GroupMessage { part: MessagePart::News, parameters: None, ..message(&mut dice) };
+    let news = GroupMessage { part: MessagePart::News, parameters: None, answered: None, ..message(&mut dice) };
     let mut bytes = news.to_bytes();
-    let part_end = bytes.len() - 1;
+    let part_end = bytes.len() - 2;
     bytes[part_end - 1] = 3;
     bytes.splice(part_end..part_end, *b"end");
     assert_eq!(GroupMessage::from_bytes(&bytes), Ok(news), "a field at the end of a part");

@@ -4,6 +4,7 @@
 //! statement pays one atomic load and never waits.
 
 use crate::query_cache::log_progress::WalProgress;
+use crate::sharding::known_sharding::KnownSharding;
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -49,6 +50,7 @@ pub struct KnownDatabase {
     pub report: Mutex<CatalogReport>,
     pub follow: WalProgress,
     marks: ChangeMarks,
+    pub sharding: KnownSharding,
     kept: Mutex<Option<RetainedReading>>,
 }
 
@@ -147,6 +149,7 @@ impl KnownDatabase {
             report: Mutex::default(),
             follow: WalProgress::default(),
             marks: ChangeMarks::default(),
+            sharding: KnownSharding::default(),
             kept: Mutex::default(),
         }
     }
@@ -294,6 +297,7 @@ impl KnownDatabase {
         let is_emptied = self.usage.is_wanted_empty.swap(false, Ordering::SeqCst);
         self.edition.store(UNKNOWN, Ordering::SeqCst);
         self.hides(HiddenUses::ASSUMED.and(HiddenUses::SEQUENCES));
+        self.sharding.forget();
         if !self.has_sessions() {
             self.current.store(None);
         }

@@ -30,7 +30,8 @@ pub fn heard(s: &mut Session, w: &Context) {
     let mode = s.reads.causal.mode(w);
     let is_off = mode == CausalReads::Off;
     s.reads.causal.missed |= is_off;
-    let Some(conn) = s.conn() else { return };
+    // Positions are those of the cluster's log.
+    let Some(conn) = s.conn().filter(|conn| conn.status.address.shard == 0) else { return };
     if is_off && !positions.is_global() {
         return;
     }
@@ -113,37 +114,59 @@ pub fn on_new_primary(s: &mut Session, w: &Context) -> Result<(), ErrorReport> {
 #[inline]
 pub fn begin_read(s: &mut Session, w: &Context, statement: &Statement, begins: bool) {
     let mode = s.reads.causal.mode(w);
-    let extent = if begins || !s.reads.is_alone { SnapshotExtent::Open } else { SnapshotExtent::One };
-    let change = match mode {
-        CausalReads::Tables if w.has_readers() => by_table::to_show(s, w, statement, extent),
-        // Only the primary answers now; a standby that comes during the wait must show all.
-        CausalReads::Tables => ChangeToShow { round: w.shared.positions.next_round(), slot: None },
-        CausalReads::Off | CausalReads::Session | CausalReads::Global => ChangeToShow::default(),
-    };
     s.reads.causal.is_careful = mode != CausalReads::Off;
-    s.reads.causal.must_show = match mode {
-        CausalReads::Off => SeenRounds::default(),
-        mode => {
-            if std::mem::take(&mut s.reads.causal.missed) {
-                s.reads.causal.seen.heard_primary(w.shared.positions.next_round());
-            }
-            let mut seen = if mode == CausalReads::Global { w.shared.positions.told() } else { s.reads.causal.seen };
-            s.reads.causal.change = if change.round > seen.primary { change } else { ChangeToShow::default() };
-            seen.primary = seen.primary.max(change.round);
-            if w.has_readers() && w.shared.positions.want(change.round) {
-                wake_sampler(w);
-            }
-            seen
-        }
-    };
-    let CausalReadState { stint, must_show, .. } = &mut s.reads.causal;
-    if mode == CausalReads::Global {
-        s.reads.causal.dice = dice_of_turn(w.now_ms());
-    } else if must_show.is_empty() {
-        s.reads.causal.dice = w.dice();
-    } else if stint.read(must_show, w.shared.positions.answered_round()) == DiceThrow::New {
-        s.reads.causal.dice = w.even_dice();
+    s.reads.causal.change = ChangeToShow::default();
+    match mode {
+        CausalReads::Off | CausalReads::Global => return begin_other(s, w, mode),
+        CausalReads::Session | CausalReads::Tables => {}
     }
+    if s.reads.causal.missed {
+        hear_all(s, w);
+    }
+    let mut must_show = s.reads.causal.seen;
+    if mode == CausalReads::Tables && !w.has_readers() {
+        // Only the primary answers now; a standby that comes during the wait must show all.
+        must_show.heard_primary(w.shared.positions.next_round());
+    } else if mode == CausalReads::Tables {
+        let newest = by_table::newest(s, w);
+        if newest > must_show.primary {
+            let extent = if begins || !s.reads.is_alone { SnapshotExtent::Open } else { SnapshotExtent::One };
+            let change = by_table::to_show(s, w, statement, extent, newest);
+            if change.round > must_show.primary {
+                (s.reads.causal.change, must_show.primary) = (change, change.round);
+            }
+            want(w, change.round);
+        }
+    }
+    let CausalReadState { stint, dice, .. } = &mut s.reads.causal;
+    if must_show.is_empty() {
+        *dice = w.dice();
+    } else if stint.read(&must_show, w.shared.positions.answered_round()) == DiceThrow::New {
+        *dice = w.even_dice();
+    }
+    s.reads.causal.must_show = must_show;
+}
+
+/// Begins a read that goes by no round, or by that of all sessions.
+#[inline(never)]
+fn begin_other(s: &mut Session, w: &Context, mode: CausalReads) {
+    if mode == CausalReads::Off {
+        s.reads.causal.must_show = SeenRounds::default();
+        s.reads.causal.dice = w.dice();
+        return;
+    }
+    if s.reads.causal.missed {
+        hear_all(s, w);
+    }
+    s.reads.causal.must_show = w.shared.positions.told();
+    s.reads.causal.dice = dice_of_turn(w.now_ms());
+}
+
+/// Covers answers that were not noted.
+#[cold]
+fn hear_all(s: &mut Session, w: &Context) {
+    s.reads.causal.missed = false;
+    s.reads.causal.seen.heard_primary(w.shared.positions.next_round());
 }
 
 /// Prepares a statement that any server may answer.
@@ -187,7 +210,8 @@ pub fn may_follow(s: &mut Session, w: &Context, statement: &Statement) -> bool {
     if s.reads.causal.mode(w) != CausalReads::Tables || s.replies().is_unsynced() {
         return true;
     }
-    let change = by_table::to_show(s, w, statement, SnapshotExtent::One);
+    let newest = by_table::newest(s, w);
+    let change = by_table::to_show(s, w, statement, SnapshotExtent::One, newest);
     change.round == 0 || s.conn().is_some_and(|conn| covers(w, conn, change.round))
 }
 

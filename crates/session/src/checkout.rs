@@ -18,10 +18,11 @@ use crate::routing::{self, RouteClass, RouteRequest, RouteSide, RouteTarget, cla
 use crate::sequences::{self, DrawOwner};
 use crate::session::{FAILED, IDLE, LazyBegin, MisreadExtent, Session, SessionServer};
 use crate::session_state::connection_defaults::{self, DefaultsEffect};
+use crate::sharding::shard_target::ENGINE;
 use crate::statements::{Statement, StatementTrait};
 use crate::stats::StatCounter;
 use crate::upstream::{FlushOrigin, TakenFor};
-use crate::{lazy_begin, read_retry, session_state};
+use crate::{lazy_begin, participants, read_retry, session_state};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -63,10 +64,13 @@ enum ConnKeeping {
 /// Keeps the session's server connection if the statement may run there, else lets it go as soon as it may.
 #[inline]
 fn keep(s: &mut Session, w: &Context, statement: &Statement, placement: Option<TransactionPlacement>) -> ConnKeeping {
+    if s.sharding.is_elsewhere() {
+        return leave_shard(s, w);
+    }
     let begins = matches!(placement, Some(TransactionPlacement::Begins(_)));
-    let is_primary = s.conn().is_some_and(|conn| is_primary(w, conn));
-    let is_free = is_free(s, begins || is_primary);
-    let fits = s.transaction() != IDLE || s.pin().is_some() || is_primary || {
+    let is_primary = s.conn().is_some_and(|conn| conn.takes_writes(&w.view()));
+    let is_free = is_free(s, begins || (is_primary && !s.sharding.is_outside()));
+    let fits = s.transaction() != IDLE || s.pin().is_some() || is_primary || s.sharding.here() == ENGINE || {
         let Some(class) = class_in_pipeline(s, w, statement, placement) else {
             return ConnKeeping::Decided(Some(MessageFlow::More));
         };
@@ -89,9 +93,21 @@ fn keep(s: &mut Session, w: &Context, statement: &Statement, placement: Option<T
     ConnKeeping::Decided(flow)
 }
 
+/// Lets go of a server of another shard than the statement's. One that has work to end stays, and the statement is refused
+/// (`sharding::refusal`).
+#[cold]
+fn leave_shard(s: &mut Session, w: &Context) -> ConnKeeping {
+    let is_over = s.replies().is_settled();
+    if s.sharding.has_executed() || (is_over && (s.transaction() != IDLE || s.pin().is_some())) {
+        return ConnKeeping::Decided(participants::change_shard(s, w).then(|| again(s)));
+    }
+    leave_reader(s, w);
+    if s.has_server() { ConnKeeping::Decided(Some(MessageFlow::Hold)) } else { ConnKeeping::GivenBack }
+}
+
 /// Takes a server connection at rest that shows what the session must see.
 #[inline]
-fn take_idle(s: &mut Session, w: &Context, need: ConnRequirement, at: NodeIndex, node: u16) -> Option<Box<Conn>> {
+fn take_idle(s: &mut Session, w: &Context, need: ConnRequirement, at: Option<NodeIndex>, node: u16) -> Option<Box<Conn>> {
     // A statement that is cancelled already is not sent: a server forgets a cancel request that comes before it has read the statement.
     if need.conn.is_some() || s.handle.wait_cancelled.get() {
         return None;
@@ -188,6 +204,9 @@ fn class_in_pipeline(
     statement: &Statement,
     way: Option<TransactionPlacement>,
 ) -> Option<RouteClass> {
+    if s.sharding.target().number() != 0 {
+        return Some(RouteClass::primary(s.sharding.target().rule()));
+    }
     let class = class_at(s, w, statement, way);
     s.reads.is_alone = s.up.unseen().first() == Some(&front::QUERY);
     if class.side != RouteSide::Reader || way.is_some() || s.transaction() != IDLE || !w.has_readers() {
@@ -245,7 +264,8 @@ fn need_of(s: &mut Session, w: &Context, statement: &Statement, class: RouteClas
     let conn = sequences::wanted(s, statement);
     let ends_with_primary = w.view().primary.is_some() && concerns_session(s, statement);
     let is_read = statement.has(StatementTrait::Read);
-    let mut need = ConnRequirement { class, is_read, wish: None, conn, ends_with_primary };
+    let shard = s.sharding.target().number();
+    let mut need = ConnRequirement { class, shard, is_read, wish: None, conn: conn.filter(|_| shard == 0), ends_with_primary };
     if class.side != RouteSide::Reader {
         return need;
     }
@@ -273,13 +293,13 @@ fn concerns_session(s: &Session, statement: &Statement) -> bool {
 }
 
 /// Sends the deferred BEGIN if needed. A read outside the transaction runs on standbys only: a falsely read-only function would
-/// write past the transaction.
+/// write past the transaction. Reads of sharded tables call PostgreSQL's own functions only.
 #[inline]
 fn begin_here(s: &mut Session, w: &Context, statement: &Statement, begins: bool) {
     if !s.lazy_begin.is_open() {
         return;
     }
-    if begins || s.conn().is_some_and(|conn| is_primary(w, conn)) {
+    if begins || (!s.sharding.is_outside() && s.conn().is_some_and(|conn| conn.takes_writes(&w.view()))) {
         lazy_begin::send(s, w, statement);
     } else {
         s.lazy_begin.read();
@@ -301,21 +321,13 @@ pub fn count(s: &Session, w: &Context, need: ConnRequirement, node: u16) {
 }
 
 #[inline]
-pub fn shown_by(s: &Session, w: &Context, class: RouteClass, at: NodeIndex, conn: &Conn) -> StandbyCoverage {
-    if class.side != RouteSide::Reader || w.view().primary == Some(at) {
-        StandbyCoverage::All
-    } else {
-        causal::shown_by(s, w, conn)
-    }
-}
-
-fn is_primary(w: &Context, conn: &Conn) -> bool {
-    conn.is_to_primary(&w.view())
+pub fn shown_by(s: &Session, w: &Context, class: RouteClass, at: Option<NodeIndex>, conn: &Conn) -> StandbyCoverage {
+    if class.side != RouteSide::Reader || w.view().primary == at { StandbyCoverage::All } else { causal::shown_by(s, w, conn) }
 }
 
 /// Ends a pipeline on a standby that goes on with a message for the primary. Nothing was executed, or a definition has changed
 /// meanwhile.
-fn leave_reader(s: &mut Session, w: &Context) {
+pub(crate) fn leave_reader(s: &mut Session, w: &Context) {
     if s.replies().is_unsynced() && !s.replies().is_skipping() {
         s.expect(ExpectedReply::SyncOurs);
         write::bare(s.up.extra(&w.buffers), front::SYNC);
@@ -336,7 +348,7 @@ pub fn misplaced(s: &mut Session, w: &Context, statement: &Statement) -> Option<
     }
     let stays = statement.has(StatementTrait::Locks) || !statement.state.leaves.without(lazy_begin::MOVES).is_empty();
     let conn = s.conn().filter(|_| stays)?;
-    let is_misplaced = !is_primary(w, conn) && w.view().primary.is_some();
+    let is_misplaced = !conn.takes_writes(&w.view()) && w.view().primary.is_some();
     is_misplaced
         .then(|| lazy_begin::cannot_stay(&mut s.wrote.shuns_standbys, "the statement leaves session state or takes a lock"))
 }
@@ -371,13 +383,18 @@ pub fn refusal(s: &Session, statement: &Statement) -> Option<ErrorReport> {
 
 /// Takes a server connection into use. Messages that apply the session's settings travel with the statement in one write.
 pub fn settle_in(s: &mut Session, w: &Context, conn: Box<Conn>, on_primary: TakenFor) -> DefaultsEffect {
-    let role = if is_primary(w, &conn) { on_primary } else { TakenFor::Standby };
+    let role = match conn.status.address.shard {
+        ENGINE => TakenFor::PrimaryToRead,
+        _ if conn.takes_writes(&w.view()) => on_primary,
+        _ => TakenFor::Standby,
+    };
+    s.sharding.arrive(conn.status.address.shard);
     (s.retry.again, s.retry.refused_under) = (None, None);
     s.account.stats.add(StatCounter::Assignments, 1);
     s.take(w, conn, role);
     let met = connection_defaults::meet(s, w);
     session_state::bring(s, w);
-    if s.account.limits.get().mode == PoolMode::Session {
+    if s.account.limits.get().mode == PoolMode::Session && s.sharding.here() != ENGINE {
         session_state::keep(s, w, None);
     }
     met
@@ -397,8 +414,12 @@ fn bring_again(s: &mut Session, w: &Context, statement: &Statement) -> Option<Me
 }
 
 pub enum NodeChoice {
-    /// Index in the view, and node number.
-    Node(NodeIndex, u16),
+    /// Index in the view, if the node is the cluster's, and node number.
+    Node(Option<NodeIndex>, u16),
+    /// The engine's database on this node, the primary.
+    Engine(NodeIndex, u16),
+    /// The configuration has no server of this shard any more.
+    NoShard(u16),
     NoPrimary(RoutingRule),
     /// A standby will soon have replayed enough.
     Replay,
@@ -408,6 +429,9 @@ pub enum NodeChoice {
 
 pub fn choose(s: &mut Session, w: &Context, need: ConnRequirement, may_wait: bool) -> NodeChoice {
     let ConnRequirement { class, wish, .. } = need;
+    if need.shard != 0 {
+        return server_of_shard(s, w, need);
+    }
     let (view, config) = (w.view(), w.peek_config());
     // With `global` all reads go to one node at a time, regardless of session and load.
     let is_global = s.reads.causal.mode(w) == CausalReads::Global;
@@ -455,7 +479,21 @@ pub fn choose(s: &mut Session, w: &Context, need: ConnRequirement, may_wait: boo
             s.handle.status.favourite.store(u32::from(id), Ordering::Relaxed);
         }
     }
-    NodeChoice::Node(at, id)
+    NodeChoice::Node(Some(at), id)
+}
+
+/// A shard above 0 has one server. The engine is on the primary of shard 0.
+#[cold]
+fn server_of_shard(s: &Session, w: &Context, need: ConnRequirement) -> NodeChoice {
+    s.handle.clock.rule.set(need.class.rule);
+    if need.shard == ENGINE {
+        let view = w.view();
+        let primary = view.primary.and_then(|at| Some((at, view.nodes.get(at)?.id)));
+        return primary.map_or(NodeChoice::NoPrimary(need.class.rule), |(at, id)| NodeChoice::Engine(at, id));
+    }
+    let config = w.peek_config();
+    let node = config.sharding.node_of(need.shard).map(|node| node.id);
+    node.map_or(NodeChoice::NoShard(need.shard), |node| NodeChoice::Node(None, node))
 }
 
 /// Returns the rest after which a server is checked before use; `None`: never.

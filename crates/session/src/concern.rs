@@ -30,6 +30,7 @@ pub fn sent(s: &mut Session, w: &Context, header: MessageHeader, unit: Statement
 /// with other defaults.
 #[inline]
 pub fn ready(s: &mut Session, w: &Context, ended: ReadyStatus) {
+    s.sharding.note_ready();
     StatementTiming::ready(s, w, ended);
     StatementLog::ready(s, w, ended);
     ReadRetry::ready(s, w, ended);

@@ -8,6 +8,7 @@ use crate::session_state::by_sql::BySql;
 use crate::session_state::client_settings::{ENCODING, ESCAPES_UNLESS, EncodingEffect};
 use crate::session_state::conn_settings::ConnSettings;
 use crate::session_state::server_defaults::ServerDefaults;
+use crate::sharding::shard_target::ENGINE;
 use crate::task::Us;
 use parking_lot::Mutex;
 use std::cell::Cell;
@@ -16,7 +17,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::SystemTime;
-use weir_config::{Config, SslMode};
+use weir_config::{Config, NodeConfig, SslMode};
 use weir_failover::cluster::ClusterView;
 use weir_failover::commit_outcome::LogLineage;
 use weir_wire::gather::BoundExceeded;
@@ -33,6 +34,8 @@ pub trait ConnBreaker: Debug + Send + Sync {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerAddress {
     pub node: u16,
+    /// 0: the cluster's, with primary and standbys. `ENGINE`: the engine's database on the cluster's primary.
+    pub shard: u16,
     pub hostname: String,
     pub port: u16,
     pub connect_timeout_ms: u64,
@@ -45,11 +48,24 @@ impl ServerAddress {
         let known = config.nodes.iter().find(|known| known.id == node.id);
         Some(ServerAddress {
             node: node.id,
+            shard: 0,
             hostname: node.hostname.clone(),
             port: node.port,
             connect_timeout_ms: known.map_or(10_000, |known| known.connect_timeout_ms),
             ssl_mode: known.map_or(SslMode::Auto, |known| known.ssl_mode),
         })
+    }
+
+    /// The address of another shard's server.
+    pub fn of_shard(node: &NodeConfig) -> ServerAddress {
+        ServerAddress {
+            node: node.id,
+            shard: node.shard,
+            hostname: node.hostname.clone(),
+            port: node.port,
+            connect_timeout_ms: node.connect_timeout_ms,
+            ssl_mode: node.ssl_mode,
+        }
     }
 }
 
@@ -224,7 +240,16 @@ impl Conn {
     /// The only place that decides this.
     #[inline]
     pub fn is_to_primary(&self, view: &ClusterView) -> bool {
-        view.is_primary(self.status.address.node)
+        view.is_primary(self.status.address.node) && self.status.address.shard == 0
+    }
+
+    /// True on the primary, and on a server of another shard, which has no standbys here. The engine only reads.
+    #[inline]
+    pub fn takes_writes(&self, view: &ClusterView) -> bool {
+        match self.status.address.shard {
+            0 => self.is_to_primary(view),
+            shard => shard != ENGINE,
+        }
     }
 
     pub fn forget(&mut self, id: StatementId) {

@@ -3,6 +3,7 @@
 use crate::catalogs::{DatabaseCatalogs, KnownDatabase};
 use crate::causal::positions::ClusterPositions;
 use crate::conn::{ServerAddress, XidRefusals};
+use crate::doubt::server_lives::ServerLives;
 use crate::host::{Level, LogOrigin, ProgramServices};
 use crate::last_look::LastLook;
 use crate::local::ViewOf;
@@ -69,6 +70,8 @@ pub struct SharedContext {
     settings: SharedSettings,
     defaults: InternedDefaults,
     pub stale: ConnStaleness,
+    /// For `commit_outcome`.
+    pub lives: ServerLives,
     pub lease: WriteLease,
 }
 
@@ -177,6 +180,7 @@ impl SharedContext {
             told: LoggedNotices::default(),
             settings: SharedSettings::default(),
             defaults: InternedDefaults::default(),
+            lives: ServerLives::default(),
             lease: WriteLease::default(),
             stale: ConnStaleness {
                 reloads: ConfigReloads(std::array::from_fn(|_| AtomicU64::new(0))),
@@ -236,6 +240,9 @@ struct WorkerSnapshot {
     view: RefCell<Arc<ClusterView>>,
     config_edition: Cell<u64>,
     has_readers: Cell<bool>,
+    is_sharded: Cell<bool>,
+    causal_reads: Cell<CausalReads>,
+    follows_wal: Cell<bool>,
 }
 
 struct RandomSource {
@@ -277,6 +284,9 @@ impl Context {
             snapshot: WorkerSnapshot {
                 view: RefCell::new(view),
                 has_readers: Cell::new(config.may_spread()),
+                is_sharded: Cell::new(config.sharding.is_on),
+                causal_reads: Cell::new(config.routing.causal_reads()),
+                follows_wal: Cell::new(config.cache.follows_wal),
                 config: RefCell::new(config),
                 config_edition: Cell::new(0),
             },
@@ -299,12 +309,16 @@ impl Context {
 
     /// True if the configuration differs.
     pub fn set_config(&self, config: Arc<Config>) -> bool {
-        let WorkerSnapshot { config: known, config_edition, has_readers, .. } = &self.snapshot;
+        let WorkerSnapshot { config: known, config_edition, has_readers, is_sharded, causal_reads, follows_wal, .. } =
+            &self.snapshot;
         if Arc::ptr_eq(&config, &known.borrow()) {
             return false;
         }
         self.statements.borrow_mut().reconfigure(config.clone());
         has_readers.set(config.may_spread());
+        is_sharded.set(config.sharding.is_on);
+        causal_reads.set(config.routing.causal_reads());
+        follows_wal.set(config.cache.follows_wal);
         *known.borrow_mut() = config;
         config_edition.set(config_edition.get() + 1);
         true
@@ -345,6 +359,18 @@ impl Context {
     #[inline]
     pub fn has_readers(&self) -> bool {
         self.snapshot.has_readers.get()
+    }
+
+    /// True if tables may lie on several servers (`parallel_mode`).
+    #[inline]
+    pub fn is_sharded(&self) -> bool {
+        self.snapshot.is_sharded.get()
+    }
+
+    /// Returns the mode of sessions that choose none.
+    #[inline]
+    pub fn causal_reads(&self) -> CausalReads {
+        self.snapshot.causal_reads.get()
     }
 
     pub fn no_settings(&self) -> Arc<SettingValues> {
@@ -424,7 +450,7 @@ impl Context {
     /// Has the database's WAL read, if configured, to see writes that bypass Weir.
     #[inline]
     pub fn follow(&self, database: &Arc<KnownDatabase>) {
-        if self.peek_config().cache.follows_wal && !database.follow.is_watched() {
+        if self.snapshot.follows_wal.get() && !database.follow.is_watched() {
             self.follow_log(database);
         }
     }

@@ -3,6 +3,7 @@
 
 pub mod commit_in_doubt;
 pub mod loss_choices;
+pub mod server_lives;
 pub mod transaction_number;
 
 use crate::context::Context;
@@ -28,7 +29,7 @@ pub fn doubt(s: &mut Session, outcome: LossOutcome, unknown: &ErrorReport) -> Op
     }
     let SessionServer { upstream, .. } = s.server.as_mut()?;
     let number = match upstream.txn.numbered {
-        CommitTracking { asked: XidState::Known { number, at }, is_committing: true, .. } => Some((number, at)),
+        CommitTracking { asked: XidState::Known { number, at, .. }, is_committing: true, .. } => Some((number, at)),
         CommitTracking { asked: XidState::No, deeds: TransactionContent::OnlyReads, is_committing: true, .. }
             if upstream.txn.status == WITHIN =>
         {

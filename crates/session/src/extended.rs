@@ -20,7 +20,7 @@ use crate::stats::StatCounter;
 use crate::unit::StatementMessage;
 use crate::upstream::FlushOrigin;
 use crate::upstream::prepared_changes::{DescribeTarget, LongUnnamed, OwnStatements, ServerName};
-use crate::{own_answers, query_cache, session_state, signals, timing};
+use crate::{own_answers, query_cache, session_state, sharding, signals, timing};
 use std::rc::Rc;
 use std::sync::Arc;
 use weir_sql::facts::{StateKind, StateKinds};
@@ -82,8 +82,18 @@ pub fn on_parse(s: &mut Session, w: &Context, header: MessageHeader) -> Result<M
     if ours(s, &prepared).is_some() {
         return Ok(parse_local(s, w, header, name, prepared));
     }
+    if w.is_sharded() {
+        match sharding::aim_parse(s, w, name.as_deref().unwrap_or_default(), &prepared) {
+            None | Some(MessagePlan::Ready) => {}
+            Some(MessagePlan::Later(flow)) => return Ok(flow),
+            Some(MessagePlan::Refused(fault)) => return refuse(s, w, header, fault),
+        }
+    }
     if let Some(flow) = checkout::try_now(s, w, &prepared.statement) {
         return Ok(flow);
+    }
+    if s.sharding.is_elsewhere() {
+        return refuse(s, w, header, sharding::cannot_span(s));
     }
     match name {
         None => match reuse::choose(s, w, &prepared, header) {
@@ -233,6 +243,11 @@ fn on_long_parse(s: &mut Session, w: &Context, header: MessageHeader) -> Result<
         return refuse(s, w, header, fault);
     }
     let is_unnamed = name.is_empty();
+    if w.is_sharded()
+        && let Some(fault) = sharding::refusal_of_long(s)
+    {
+        return refuse(s, w, header, fault);
+    }
     if let Some(flow) = checkout::try_now(s, w, &statements::unknown()) {
         return Ok(flow);
     }
@@ -333,7 +348,7 @@ pub fn on_bind(s: &mut Session, w: &Context, header: MessageHeader) -> Result<Me
     let unknown = match s.misread(&prepared.statement) {
         MisreadExtent::No => None,
         MisreadExtent::Names => {
-            let text = split_cstr(&prepared.tail).map_or(&b""[..], |(text, _)| text);
+            let text = prepared.text();
             Some(Rc::new(w.statements.borrow().of_other_names(text)))
         }
         MisreadExtent::Whole => Some(Rc::new(statements::unknown())),
@@ -605,7 +620,7 @@ fn begin_unknown(s: &mut Session, w: &Context, header: MessageHeader, is_bind: b
 
 /// Commands with parameters go to a server, which refuses them.
 fn ours<'a>(s: &Session, prepared: &'a PreparedStatement) -> Option<&'a LocalStatement> {
-    let takes_none = || split_cstr(&prepared.tail).is_some_and(|(_, rest)| rest.starts_with(&[0, 0]));
+    let takes_none = || prepared.types().starts_with(&[0, 0]);
     own_answers::is_ours(s, &prepared.statement).filter(|local| !is_command(local) || takes_none())
 }
 
@@ -646,7 +661,7 @@ fn bind_local(
         return refuse(s, w, header, too_long("values", limit));
     }
     let Some(body) = s.up.whole(header) else { return Ok(MessageFlow::More) };
-    let types = split_cstr(&prepared.tail).and_then(|(_, rest)| rest.first_chunk::<2>());
+    let types = prepared.types().first_chunk::<2>();
     let parameters = types.map_or(0, |count| usize::from(u16::from_be_bytes(*count)));
     if let Some(fault) = own_answers::refuses_values(body, parameters) {
         return refuse(s, w, header, fault);
@@ -769,6 +784,7 @@ pub fn on_execute(s: &mut Session, w: &Context, header: MessageHeader) -> Result
     }
     let flow = pass_unknown(s, w, header, ExpectedReply::Execute);
     if flow == Ok(MessageFlow::Next) {
+        s.sharding.note_executed();
         w.count(WorkerCounter::StatementsExtended);
     }
     flow
@@ -887,6 +903,7 @@ pub fn on_sync(s: &mut Session, w: &Context, header: MessageHeader) -> MessageFl
         upstream.replies.push(if is_garbled { ExpectedReply::SyncGarbled } else { ExpectedReply::Sync });
     }
     reuse::synced(s);
+    s.sharding.note_synced();
     timing::asked(s, w);
     s.up.pass(header, &w.buffers);
     MessageFlow::Next

@@ -19,6 +19,8 @@ pub enum MessageFlow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnRequirement {
     pub class: RouteClass,
+    /// 0: the cluster, whose nodes `class` chooses from.
+    pub shard: u16,
     pub is_read: bool,
     /// Preferred node of a read.
     pub wish: Option<ReadPreference>,

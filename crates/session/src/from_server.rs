@@ -4,6 +4,7 @@ use crate::context::Context;
 use crate::doubt::transaction_number;
 use crate::fault::ErrorReport;
 use crate::from_client::misplaced;
+use crate::handle::SessionClock;
 use crate::host::RoleCheckReason;
 use crate::loss::TransactionCommands;
 use crate::prepared::result_shape;
@@ -18,9 +19,10 @@ use crate::stats::StatCounter;
 use crate::unit::ReadyStatus;
 use crate::upstream::left::{ConnCleanup, StartupRestore};
 use crate::upstream::prepared_changes::{OwnStatements, StatementHold};
-use crate::upstream::{ClientKnowledge, FlushOrigin, UpstreamState};
+use crate::upstream::{ClientKnowledge, FlushOrigin, PendingInvalidations, UpstreamState};
 use crate::{
-    causal, concern, extended, lazy_begin, query_cache, read_retry, session_state, statement_statistics, teardown, timing,
+    causal, concern, extended, lazy_begin, participants, query_cache, read_retry, session_state, statement_statistics, teardown,
+    timing,
 };
 use std::collections::VecDeque;
 use weir_wire::back::{ReceivedReport, read_report};
@@ -57,7 +59,8 @@ pub fn take(s: &mut Session, w: &Context) -> Result<(), ErrorReport> {
             Ok(None) => return Ok(()),
             Err(error) => return teardown::conn_lost(s, w, &error.to_string()),
         };
-        if read_retry::holds_back(s, w) || !on_server(s, w, header)? {
+        let waits = s.participants.is_some() && participants::holds_back(s);
+        if waits || read_retry::holds_back(s, w) || !on_server(s, w, header)? {
             return Ok(());
         }
     }
@@ -80,13 +83,31 @@ fn pass_answers(s: &mut Session, w: &Context) {
     if !upstream.brought.described.is_empty() || upstream.left.asking.is_some() || upstream.txn.numbered.is_committing {
         return;
     }
-    let UpstreamState { replies, writes, tally, role, .. } = &mut **upstream;
-    let passes = |body_bytes| !SESSION_TAG_BYTES.contains(&body_bytes) && !query_cache::may_acknowledge(writes, body_bytes);
-    let (clock, (mut counted, role)) = (&s.handle.clock, (0, *role));
+    let UpstreamState { replies, writes, tally, .. } = &mut **upstream;
+    let passes = |body_bytes| needs_no_look(writes, body_bytes);
+    // Two ways, so that without statistics nothing is carried along for them.
+    let bytes = if tally.is_idle() {
+        replies.pass_run(s.down.unseen(), passes, |_, _| ())
+    } else {
+        pass_counted(upstream, s.down.unseen(), w, &s.handle.clock)
+    };
+    if bytes > 0 {
+        s.down.pass_whole(bytes, &w.buffers);
+    }
+}
+
+/// True for a command tag of such a length that passes unread.
+#[inline]
+fn needs_no_look(writes: &PendingInvalidations, body_bytes: u32) -> bool {
+    !SESSION_TAG_BYTES.contains(&body_bytes) && !query_cache::may_acknowledge(writes, body_bytes)
+}
+
+/// Consumes answers of a statement that is counted. Returns their bytes.
+fn pass_counted(upstream: &mut UpstreamState, unseen: &[u8], w: &Context, clock: &SessionClock) -> usize {
+    let UpstreamState { replies, writes, tally, role, .. } = upstream;
+    let passes = |body_bytes| needs_no_look(writes, body_bytes);
+    let (mut counted, role) = (0, *role);
     let ended = |whose, upto: &[u8]| {
-        if tally.is_idle() {
-            return;
-        }
         tally.note_rows(rows_of_tag(upto));
         if whose == TagOwner::Execute && tally.is_queue() {
             tally.note_bytes(upto.len() - counted);
@@ -94,11 +115,9 @@ fn pass_answers(s: &mut Session, w: &Context) {
             statement_statistics::count_first(tally, w, clock, role);
         }
     };
-    let bytes = replies.pass_run(s.down.unseen(), passes, ended);
+    let bytes = replies.pass_run(unseen, passes, ended);
     tally.note_bytes(bytes - counted);
-    if bytes > 0 {
-        s.down.pass_whole(bytes, &w.buffers);
-    }
+    bytes
 }
 
 #[inline]
@@ -178,7 +197,7 @@ fn on_reply(
             if !s.down.has_whole(header.frame_bytes()) {
                 return Ok(false);
             }
-            transaction_number::on_row(s, header);
+            transaction_number::on_row(s, w, header);
             s.down.eat(header);
         }
         ReplyTreatment::NumberRefused => {

@@ -124,6 +124,17 @@ pub trait WorkerServices {
 
     fn close(&self, conn: Box<Conn>);
 
+    /// Puts the session's server connection aside: another one takes its place.
+    fn park(&self, conn: &Conn);
+
+    /// Makes a parked server connection the session's again.
+    fn unpark(&self, conn: &Conn);
+
+    /// Rolls back the transaction of a parked server connection, then gives it back.
+    fn roll_back_parked(&self, conn: Box<Conn>);
+
+    fn close_parked(&self, conn: Box<Conn>);
+
     /// Returns the bytes handed to the server connection so far; `None` if unknown.
     fn given(&self) -> Option<u64>;
 

@@ -21,7 +21,7 @@ use crate::statements::{Statement, StatementTrait};
 use crate::stats::StatCounter;
 use crate::status::SessionActivity;
 use crate::unit::{ReadyStatus, SessionConcern, StatementMessage};
-use crate::{read_retry, session_state};
+use crate::{participants, read_retry, session_state};
 use std::rc::Rc;
 use weir_catalog::rule::RoutingRule;
 use weir_config::PoolMode;
@@ -53,6 +53,7 @@ pub fn hold(s: &mut Session, w: &Context, statement: &Rc<Statement>) -> &'static
     w.count(WorkerCounter::BeginsDeferred);
     s.account.stats.add(StatCounter::Statements, 1);
     s.lazy_begin.defer(statement.clone());
+    s.sharding.untie();
     let now = w.now_us();
     s.handle.clock.transaction_since.set(Some(now));
     s.handle.clock.ready_at.set(now);
@@ -64,6 +65,9 @@ pub fn hold(s: &mut Session, w: &Context, statement: &Rc<Statement>) -> &'static
 /// Returns the command tag.
 pub fn end(s: &mut Session, w: &Context, ending: TransactionEnd) -> &'static str {
     let begun = std::mem::take(&mut s.lazy_begin);
+    if s.participants.is_some() {
+        participants::roll_back(s);
+    }
     let clock = &s.handle.clock;
     if let Some(began) = clock.transaction_since.take() {
         let us = w.now_us().saturating_sub(began);
@@ -82,6 +86,26 @@ pub fn end(s: &mut Session, w: &Context, ending: TransactionEnd) -> &'static str
 
 #[inline]
 pub fn way_of(s: &mut Session, w: &Context, statement: &Statement) -> Option<TransactionPlacement> {
+    match first_way(s, w, statement) {
+        Some(TransactionPlacement::Begins(class)) if s.sharding.is_outside() => {
+            Some(TransactionPlacement::Outside(outside(class)))
+        }
+        way => way,
+    }
+}
+
+/// A read of sharded tables does not begin its transaction, wherever it runs.
+#[cold]
+fn outside(class: RouteClass) -> RouteClass {
+    match class {
+        RouteClass { rule: RoutingRule::TransactionControl, side } => RouteClass { side, rule: RoutingRule::OneShard },
+        class => class,
+    }
+}
+
+/// The way without regard to what may run outside of a transaction on a primary.
+#[inline]
+fn first_way(s: &mut Session, w: &Context, statement: &Statement) -> Option<TransactionPlacement> {
     let begin = match &s.lazy_begin {
         LazyBegin::No | LazyBegin::Sent(_) => return None,
         // Any server gives the error of a failed transaction; only a statement that may begin another waits for a primary.
@@ -100,6 +124,9 @@ pub fn way_of(s: &mut Session, w: &Context, statement: &Statement) -> Option<Tra
         LazyBegin::Failed(_) => return Some(TransactionPlacement::Begins(RouteClass::primary(RoutingRule::TransactionControl))),
         LazyBegin::Deferred(begin) | LazyBegin::Reading(begin) => begin.clone(),
     };
+    if s.sharding.target().number() != 0 || s.participants.is_some() {
+        return Some(TransactionPlacement::Begins(RouteClass::primary(s.sharding.target().rule())));
+    }
     let asked = match begin.hint {
         RoutingHint::Primary => RouteClass::primary(RoutingRule::Hint),
         _ => read_preference::class_of(s, w, &begin, RouteClass { side: RouteSide::Reader, rule: RoutingRule::Read }),
@@ -126,11 +153,7 @@ pub fn way_of(s: &mut Session, w: &Context, statement: &Statement) -> Option<Tra
         stays: statement.has(StatementTrait::Locks) || !statement.state.leaves.without(MOVES).is_empty(),
         is_of_primary: statement.has(StatementTrait::OfPrimary),
         stay: s.wrote.written.stay_within(w.peek_config().routing.on_write).or(asked),
-        tie: match statement.has(StatementTrait::AsksTime) {
-            true => TransactionTie::Time,
-            false if is_in_pieces(s.up.unseen()) => TransactionTie::Portal,
-            false => TransactionTie::None,
-        },
+        tie: tie_of(s, statement.has(StatementTrait::AsksTime)),
         sees_on: s.reads.causal.sees_on(w),
     });
     match way {
@@ -138,6 +161,38 @@ pub fn way_of(s: &mut Session, w: &Context, statement: &Statement) -> Option<Tra
             Some(TransactionPlacement::Begins(RouteClass::primary(RoutingRule::StandbyRefused)))
         }
         way => Some(way),
+    }
+}
+
+/// Why a read under snapshots of its own cannot run outside of the transaction that has not begun yet, or is to be serializable: the rule. `None`: it
+/// can.
+#[cold]
+pub fn tie_of_read(s: &Session, asks_time: bool) -> Option<RoutingRule> {
+    let defaults = classify::defaults_now(s);
+    let (LazyBegin::Deferred(begin) | LazyBegin::Reading(begin)) = &s.lazy_begin else {
+        return defaults.is_serializable(BeginOptions::default()).then_some(RoutingRule::SerializableByDefault);
+    };
+    let placement = transaction_place::way(&FirstStatementFacts {
+        begin: options_of(begin),
+        defaults,
+        class: RouteClass { side: RouteSide::Reader, rule: RoutingRule::Read },
+        stays: false,
+        is_of_primary: false,
+        stay: None,
+        tie: tie_of(s, asks_time),
+        sees_on: true,
+    });
+    match placement {
+        TransactionPlacement::Outside(_) => None,
+        TransactionPlacement::Begins(class) => Some(class.rule),
+    }
+}
+
+fn tie_of(s: &Session, asks_time: bool) -> TransactionTie {
+    match asks_time {
+        true => TransactionTie::Time,
+        false if is_in_pieces(s.up.unseen()) => TransactionTie::Portal,
+        false => TransactionTie::None,
     }
 }
 
@@ -237,6 +292,9 @@ fn note_write(s: &mut Session, w: &Context, statement: &Statement) {
 fn note_control(s: &mut Session, transaction: TransactionVerb) {
     let Some(upstream) = s.upstream_mut() else { return };
     let txn = &mut upstream.txn;
+    if matches!(transaction, TransactionVerb::Begin(_)) {
+        txn.begin = None;
+    }
     txn.numbered.control(transaction, txn.control);
     txn.control = if transaction == TransactionVerb::None {
         txn.control.sent_unknown()
@@ -295,6 +353,7 @@ pub fn send(s: &mut Session, w: &Context, first: &Statement) {
     let before = std::mem::take(&mut s.lazy_begin);
     let Some(upstream) = s.upstream_mut() else { return };
     upstream.txn.began = Some(before);
+    upstream.txn.begin = w.is_sharded().then(|| statement.clone());
     s.handle.clock.held.set(HeldLimits::default());
     if let Some(LocalStatement::Begin(text)) = &statement.local {
         // A standby may refuse the options, which no longer matter.

@@ -6,7 +6,7 @@ use crate::host::AnswerTable;
 use crate::local::{LocalStatement, ParameterAssignment};
 use crate::metrics::WorkerCounter;
 use crate::routing::read_preference;
-use crate::session::{FAILED, IDLE, Session};
+use crate::session::{FAILED, IDLE, LazyBegin, Session};
 use crate::statements::Statement;
 use crate::{lazy_begin, session_state, shown};
 use std::rc::Rc;
@@ -235,7 +235,10 @@ pub fn is_ours<'a>(s: &Session, statement: &'a Statement) -> Option<&'a LocalSta
     let local = statement.local.as_ref()?;
     match local {
         LocalStatement::Begin(_) => lazy_begin::may_hold(s).then_some(local),
-        LocalStatement::End(_) => s.lazy_begin.is_open().then_some(local),
+        LocalStatement::End(_) => {
+            let is_begun = s.participants.is_some() && !matches!(s.lazy_begin, LazyBegin::Failed(_));
+            (s.lazy_begin.is_open() && !is_begun).then_some(local)
+        }
         LocalStatement::Deallocate(name) => {
             let name = name.as_bytes();
             // After DROP TABLE a statement prepared by SQL may be missing on the server connection.

@@ -14,10 +14,11 @@ use crate::causal::held_read::{self, HeldReadOutcome};
 use crate::context::Context;
 use crate::fault::ErrorReport;
 use crate::flow::MessageFlow;
+use crate::participants::commit_steps;
 use crate::session::Session;
 use crate::statements::Statement;
 use crate::unit::StatementMessage;
-use crate::{checkout, concern, query_cache, sequences};
+use crate::{checkout, concern, query_cache, sequences, sharding};
 use weir_wire::frame::MessageHeader;
 
 /// Returns why a statement cannot run on the server of its transaction.
@@ -40,6 +41,16 @@ pub fn plan(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Result<
         // Parse only defines; Execute goes where its Bind went.
         StatementMessage::Parse(_) | StatementMessage::Execute | StatementMessage::Garbled => return Ok(MessagePlan::Ready),
     };
+    if w.is_sharded()
+        && let Some(later) = sharding::aim(s, w, unit)
+    {
+        return Ok(later);
+    }
+    if s.participants.is_some()
+        && let Some(first) = commit_steps::before(s, w, statement)
+    {
+        return Ok(first.map_or_else(MessagePlan::Refused, MessagePlan::Later));
+    }
     if query_cache::must_let_go(s, w, statement) {
         return Ok(MessagePlan::Later(MessageFlow::Hold));
     }
@@ -50,6 +61,9 @@ pub fn plan(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Result<
     }
     if let Some(flow) = checkout::try_now(s, w, statement) {
         return Ok(MessagePlan::Later(flow));
+    }
+    if s.sharding.is_elsewhere() {
+        return Ok(MessagePlan::Refused(sharding::cannot_span(s)));
     }
     Ok(refusal(s, w, statement).map_or(MessagePlan::Ready, MessagePlan::Refused))
 }

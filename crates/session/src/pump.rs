@@ -10,7 +10,7 @@ use crate::from_client::{self, on_client};
 use crate::session::Session;
 use crate::stats::StatCounter;
 use crate::teardown::{conn_lost, is_in_vain};
-use crate::{from_server, rerun, session_state, timing};
+use crate::{from_server, participants, rerun, session_state, timing};
 use std::io;
 use weir_io::lane::ReadOutcome;
 
@@ -51,6 +51,8 @@ pub enum SessionStep {
     Need(ConnRequirement),
     /// The outcome of a COMMIT must be known first.
     Doubt,
+    /// A commit on several shards goes on.
+    Participants,
     End(SessionEnd),
 }
 
@@ -90,6 +92,7 @@ impl<X: ClientServerSockets> SessionPump<'_, X> {
                 Ok(from_server) if (from_client || from_server || is_lost) && self.has_more(from_server || is_lost) => {}
                 Ok(_) => match from_client::notify(self.s, self.w) {
                     Ok(true) => {}
+                    Ok(false) if participants::waits(self.s) => return SessionStep::Participants,
                     Ok(false) => {
                         session_state::note_unfinished(self.s, self.w);
                         return SessionStep::Park;
@@ -100,6 +103,14 @@ impl<X: ClientServerSockets> SessionPump<'_, X> {
             }
         }
         SessionStep::Yield
+    }
+
+    /// Goes on with answers that waited for other participants.
+    pub fn take_held(&mut self) -> Result<(), ErrorReport> {
+        from_server::take(self.s, self.w)?;
+        self.s.down.rest_if_empty(&self.w.buffers);
+        self.drain_down()?;
+        self.settle()
     }
 
     pub fn say_final_error(&mut self, fault: &ErrorReport) {

@@ -38,7 +38,7 @@ use weir_cache::{CachePermission, ResultDependencies, Slot, bind_holds_a_moment,
 use weir_config::PoolMode;
 use weir_sql::facts::BeginOptions;
 use weir_wire::frame::{MessageHeader, back};
-use writes::{moves, note_rest, note_write, settle};
+use writes::{look_at_write, moves, note_known, note_rest, note_write, settle};
 
 pub const SETTING: &str = "weir.query_cache";
 
@@ -507,14 +507,25 @@ impl SessionConcern for QueryCache {
 /// Notes the possible changes of a statement about to be sent, and expects an answer to store.
 #[inline]
 fn sent(s: &mut Session, w: &Context, statement: &Statement) {
-    if w.shared.cached_results.is_none() && !w.shared.changes.are_tracked() {
-        return;
+    match &w.shared.cached_results {
+        None if !w.shared.changes.are_tracked() || note_known(s, statement) => {}
+        None => note_tracked(s, w, statement),
+        Some(answers) => note_cached(s, w, statement, answers),
     }
+}
+
+/// Notes a statement whose effect was not found before, without a cache.
+#[inline(never)]
+fn note_tracked(s: &mut Session, w: &Context, statement: &Statement) {
+    look_at_write(s, w, statement);
+    s.cache.is_adrift |= moves(s, statement);
+}
+
+fn note_cached(s: &mut Session, w: &Context, statement: &Statement, answers: &CachedResults) {
     if w.shared.changes.are_tracked() || w.peek_config().cache.follows_writes {
         note_write(s, w, statement);
     }
     s.cache.is_adrift |= moves(s, statement);
-    let Some(answers) = &w.shared.cached_results else { return };
     if statement.caching.is_none() {
         give_up(s, w);
     }
@@ -579,9 +590,11 @@ fn copy(s: &mut Session, w: &Context, header: MessageHeader) -> bool {
 #[inline]
 fn ready(s: &mut Session, w: &Context, status: u8) {
     note_rest(s, status);
-    let has_something = s.cache.capture.is_some() || may_have_written(s, w);
-    if has_something || s.cache.spared_at.is_some() {
+    if s.cache.capture.is_some() || s.cache.spared_at.is_some() {
         close(s, w, status);
+    }
+    if status == IDLE && may_have_written(s, w) {
+        settle(s, w);
     }
 }
 
@@ -591,6 +604,7 @@ fn may_have_written(s: &Session, w: &Context) -> bool {
     s.upstream().is_some_and(|upstream| !upstream.writes.is_empty() || is_untold(upstream))
 }
 
+/// Stores the answer.
 fn close(s: &mut Session, w: &Context, status: u8) {
     if let Some(capture) = s.cache.capture.take() {
         store(s, w, *capture, status);
@@ -598,9 +612,6 @@ fn close(s: &mut Session, w: &Context, status: u8) {
     if let (Some(since), Some(stores)) = (s.cache.spared_at.take(), &w.store) {
         let took = w.now().saturating_duration_since(since);
         stores.lookup_policy().server_took(took.as_micros() as u64);
-    }
-    if status == IDLE {
-        settle(s, w);
     }
 }
 

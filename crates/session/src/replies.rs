@@ -344,7 +344,8 @@ impl ReplyQueue {
 
     /// True if nothing of the client's is due and no implicit transaction open.
     pub fn is_only_ours(&self) -> bool {
-        !self.unsynced && !self.skipping && !self.copying_in && self.ring.iter().all(|expect| expect.is_query_of_ours())
+        let is_between = !self.unsynced && !self.skipping && !self.copying_in;
+        is_between && (self.ring.is_empty() || self.ring.iter().all(|expect| expect.is_query_of_ours()))
     }
 
     pub fn is_setting(&self) -> bool {
@@ -437,10 +438,11 @@ impl ReplyQueue {
                 ExpectedReply::Bind => write::bare(&mut out, back::BIND_COMPLETE),
                 ExpectedReply::Describe => write::bare(&mut out, back::NO_DATA),
                 ExpectedReply::Close => write::bare(&mut out, back::CLOSE_COMPLETE),
-                ExpectedReply::Execute | ExpectedReply::Query if !is_ended => {
+                // A query behind one of Weir's own may change something, and has.
+                ExpectedReply::Execute | ExpectedReply::Query | ExpectedReply::QueryChange if !is_ended => {
                     runs += 1;
                     write::command_complete(&mut out, tag);
-                    is_ended = *expect == ExpectedReply::Query;
+                    is_ended = *expect != ExpectedReply::Execute;
                 }
                 ExpectedReply::Sync if !is_ended => is_ended = true,
                 ExpectedReply::DescribeTold => {

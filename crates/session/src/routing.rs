@@ -60,8 +60,8 @@ const TEXT_RULES: &[TextRule] = &[
     TextRule { rule: RoutingRule::Hint, decide: |ask| primary_if(begins(ask) && ask.facts.hint == RoutingHint::Primary) },
     TextRule { rule: RoutingRule::TransactionControl, decide: |ask| primary_if(ask.facts.transaction != TransactionVerb::None) },
     TextRule { rule: RoutingRule::Write, decide: |ask| primary_if(ask.facts.effect == QueryEffect::Writes) },
-    TextRule { rule: RoutingRule::NotKnownToRead, decide: |ask| primary_if(ask.facts.effect != QueryEffect::Reads) },
     TextRule { rule: RoutingRule::LocksRows, decide: |ask| primary_if(ask.facts.has(TextProperty::LocksRows)) },
+    TextRule { rule: RoutingRule::NotKnownToRead, decide: |ask| primary_if(ask.facts.effect != QueryEffect::Reads) },
     TextRule { rule: RoutingRule::SessionState, decide: |ask| primary_if(!ask.facts.state.keeps.is_empty()) },
     TextRule { rule: RoutingRule::Hint, decide: |ask| primary_if(ask.facts.hint == RoutingHint::Primary) },
     TextRule { rule: RoutingRule::PrimaryRoutingPattern, decide: |ask| primary_if(matches_pattern(ask)) },
@@ -109,7 +109,7 @@ fn matches_pattern(ask: &TextAsk<'_>) -> bool {
 }
 
 /// System catalogs describe the server asked (`pg_stat_activity`): the primary's are meant.
-fn is_catalog(relation: &QualifiedName) -> bool {
+pub fn is_catalog(relation: &QualifiedName) -> bool {
     match relation.schema.as_str() {
         "" => relation.name.starts_with("pg_"),
         schema => schema.starts_with("pg_") || schema == "information_schema",

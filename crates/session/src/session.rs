@@ -11,6 +11,7 @@ use crate::flow::HoldReason;
 use crate::handle::SessionHandle;
 use crate::host::WorkerServices;
 use crate::lazy_begin::transaction_place::SessionWrites;
+use crate::participants::shard_parts::Participants;
 use crate::prepared::StatementId;
 use crate::query_cache::cache_side::SessionCacheState;
 use crate::read_retry::kept_messages::KeptMessages;
@@ -20,6 +21,7 @@ use crate::routing::own_parameters::ReadPreferences;
 use crate::session_state::client_settings::EncodingEffect;
 use crate::session_state::held_state::HeldState;
 use crate::session_state::name_scopes::NameScope;
+use crate::sharding::shard_target::SessionSharding;
 use crate::statements::{Statement, StatementTrait};
 use crate::status::SessionActivity;
 use crate::task::Waiter;
@@ -51,6 +53,9 @@ pub struct Session {
     pub handle: Rc<SessionHandle>,
     pub(crate) statements: OwnStatements,
     pub reads: ReadRouting,
+    pub(crate) sharding: SessionSharding,
+    /// Other shards of the open transaction.
+    pub(crate) participants: Option<Box<Participants>>,
     /// Messages under way on a standby, sent elsewhere if it refuses.
     pub(crate) retry: KeptMessages,
     pub(crate) cache: SessionCacheState,
@@ -221,6 +226,8 @@ impl Session {
             handle,
             statements: OwnStatements::default(),
             reads: ReadRouting { favourite: None, preferences, causal, place, only_reads: false, is_alone: false },
+            sharding: SessionSharding::default(),
+            participants: None,
             retry: KeptMessages::default(),
             cache: SessionCacheState::default(),
             intake: ClientIntake::default(),
@@ -491,7 +498,7 @@ impl Session {
     }
 
     #[inline]
-    fn note_parted(&mut self) {
+    pub(crate) fn note_parted(&mut self) {
         self.retry.clear();
         *self.handle.conn.borrow_mut() = None;
         self.handle.is_ours.set(false);
@@ -629,7 +636,7 @@ mod tests {
     /// Sessions that rest are many: what only some of them need is behind a pointer.
     #[test]
     fn a_session_that_rests_takes_little_room() {
-        assert!(size_of::<Session>() <= 952, "{} bytes", size_of::<Session>());
+        assert!(size_of::<Session>() <= 968, "{} bytes", size_of::<Session>());
         assert!(size_of::<SessionHandle>() <= 240, "{} bytes", size_of::<SessionHandle>());
         assert!(size_of::<SessionStatus>() <= 120, "{} bytes", size_of::<SessionStatus>());
     }

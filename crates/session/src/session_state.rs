@@ -142,7 +142,7 @@ fn note_bind(s: &mut Session, w: &Context, prepared: &PreparedStatement, stateme
     if by_values.is_empty() && is_harmless(s, statement) {
         return;
     }
-    let text = split_cstr(&prepared.tail).map_or(&[][..], |(text, _)| text);
+    let text = prepared.text();
     let (unseen, assumed) = (left_unseen(s, statement), assumed(s, statement));
     let shown = judged(s, w, statement).and(by_values);
     let assumed = assumed.filter(|_| !shown.has(StateKind::Unknown));

@@ -8,14 +8,15 @@ use crate::local::LocalStatement;
 use crate::routing::read_targets::ReadPreference;
 use crate::routing::{self, RouteSide, classify, read_preference};
 use crate::session::Session;
+use crate::sharding::shown_shard::{ShownShard, shown_shard};
 use crate::statements::Statement;
 use std::borrow::Cow;
 use weir_catalog::rule::RoutingRule;
 use weir_config::redirect::ReadTarget;
 use weir_config::visibility::Viewer;
 use weir_config::{self as config, ParamShowError};
-use weir_failover::cluster::ClusterView;
-use weir_sql::facts::{QualifiedName, RoutingHint, TextProperty};
+use weir_failover::cluster::{ClusterView, NodeIndex};
+use weir_sql::facts::{RoutingHint, TextProperty};
 
 pub const SETTING: &[&str] = &["item", "value", "description"];
 
@@ -95,26 +96,54 @@ fn nothing_shown(error: ParamShowError) -> ErrorReport {
 /// Where a statement of this session would go outside of a transaction, and why.
 fn route_of(session: &Session, w: &Context, text: &str) -> Vec<String> {
     let statement = w.statements.borrow_mut().of_text(text.as_bytes());
+    if let Some(row) = shard_row(session, w, &statement, text) {
+        return row;
+    }
     let statement = classify::stands_for(session, w, statement);
     let class = checkout::class_now(session, w, &statement);
     let (nodes, rule) = match class.side {
         RouteSide::Primary => (w.view().primary.into_iter().collect(), class.rule),
-        RouteSide::Reader => readers(session, w, &statement, class.rule),
+        RouteSide::Reader => {
+            let wish = read_preference::for_show(session, w, &statement);
+            readers(&w.view(), wish, session.reads.favourite, class.rule)
+        }
     };
     let nodes: Vec<String> = nodes.iter().map(|at| w.view().nodes[*at].id.to_string()).collect();
     let side = if class.side == RouteSide::Primary { "primary" } else { "reader" };
     vec![side.to_string(), nodes.join(","), rule.name().to_string(), facts_of(text)]
 }
 
+/// The row of a statement about sharded tables.
+fn shard_row(session: &Session, w: &Context, statement: &Statement, text: &str) -> Option<Vec<String>> {
+    let known = &session.account.known;
+    let catalog = known.catalog().filter(|_| w.is_sharded())?;
+    let path = classify::path_in(session, &catalog);
+    let shown = shown_shard(known, (&catalog, &path), &session.state.by_sql, (statement, text))?;
+    let node = |shard: u16| w.peek_config().sharding.node_of(shard).map(|node| node.id.to_string()).unwrap_or_default();
+    let rule = RoutingRule::OneShard.name().to_owned();
+    Some(match shown {
+        ShownShard::Shard(shard) => vec![format!("shard {shard}"), node(shard), rule, facts_of(text)],
+        ShownShard::ByParameters => vec!["the shard of its parameters".to_owned(), String::new(), rule, facts_of(text)],
+        ShownShard::Engine => {
+            let primary = w.view().primary.map(|at| w.view().nodes[at].id.to_string()).unwrap_or_default();
+            vec!["engine".to_owned(), primary, RoutingRule::Engine.name().to_owned(), facts_of(text)]
+        }
+        ShownShard::Refused(why) => vec!["refused".to_owned(), String::new(), String::new(), why],
+    })
+}
+
 /// Returns the nodes that a read may go to, and the rule, if not its text's.
-fn readers(session: &Session, w: &Context, statement: &Statement, of_text: RoutingRule) -> (Vec<usize>, RoutingRule) {
-    let view = w.view();
+pub fn readers(
+    view: &ClusterView,
+    wish: Option<ReadPreference>,
+    favourite: Option<NodeIndex>,
+    of_text: RoutingRule,
+) -> (Vec<NodeIndex>, RoutingRule) {
     let takes_reads: Vec<usize> = (0..view.nodes.len()).filter(|at| view.takes_reads(*at)).collect();
-    let wish = read_preference::for_show(session, w, statement);
-    let stays = session.reads.favourite.filter(|favourite| routing::may_stay(&view, *favourite, wish));
+    let stays = favourite.filter(|favourite| routing::may_stay(view, *favourite, wish));
     let (nodes, rule) = match (wish, stays) {
-        (Some(wish), None) => (wanted(&view, wish, &takes_reads), wish.rule),
-        (Some(wish), Some(_)) if wish.is_own() => (wanted(&view, wish, &takes_reads), wish.rule),
+        (Some(wish), None) => (wanted(view, wish, &takes_reads), wish.rule),
+        (Some(wish), Some(_)) if wish.is_own() => (wanted(view, wish, &takes_reads), wish.rule),
         (_, Some(favourite)) => (vec![favourite], of_text),
         (None, None) => (Vec::new(), of_text),
     };
@@ -147,10 +176,7 @@ fn facts_of(text: &str) -> String {
         ("casts", &facts.named.casts),
     ];
     for (kind, names) in kinds.iter().filter(|(_, names)| !names.is_empty()) {
-        let name = |name: &QualifiedName| {
-            if name.schema.is_empty() { name.name.clone() } else { format!("{}.{}", name.schema, name.name) }
-        };
-        words.push(format!("{kind} {}", names.iter().map(name).collect::<Vec<_>>().join(", ")));
+        words.push(format!("{kind} {}", names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")));
     }
     words.join("; ")
 }

@@ -81,7 +81,7 @@ fn find_in_bind(
     prepared: &PreparedStatement,
     header: MessageHeader,
 ) -> Option<(SignalledSession, Rc<PreparedStatement>)> {
-    let (text, _) = split_cstr(&prepared.tail)?;
+    let text = prepared.text();
     let call = SignalCall::of(std::str::from_utf8(text).ok()?)?;
     let body = s.up.unseen().get(HEADER_BYTES..header.frame_bytes())?;
     let hit = hit(s, w, &call, &prepared.statement, Some(body))?;

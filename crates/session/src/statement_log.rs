@@ -302,7 +302,7 @@ fn query_text(s: &Session) -> Cow<'_, str> {
 const LOGGED_BYTES_MAX: usize = 256 << 10;
 
 fn prepared_text(prepared: &PreparedStatement) -> Cow<'_, str> {
-    let text = split_cstr(&prepared.tail).map_or(&[][..], |(text, _)| text);
+    let text = prepared.text();
     String::from_utf8_lossy(text)
 }
 

@@ -87,7 +87,7 @@ fn ticket_of(w: &Context, account: &Account, prepared: &PreparedStatement) -> Ro
 
 #[cold]
 fn seat_prepared(w: &Context, account: &Account, prepared: &PreparedStatement) -> RowTicket {
-    let text = split_cstr(&prepared.tail).map_or(&[][..], |(text, _)| text);
+    let text = prepared.text();
     seat(w, account, &prepared.statement, StatementSource::Text(text))
 }
 
@@ -115,6 +115,9 @@ fn count(w: &Context, ended: CompleteAnswer, role: TakenFor, rule: RoutingRule) 
 /// Counts the statement whose answer is complete, with all earlier ones. It took `us`.
 #[inline]
 pub fn all_answered(server: &mut Option<SessionServer>, w: &Context, clock: &SessionClock, us: u64, bucket: TimeBucket) {
+    if w.seen.is_off() {
+        return;
+    }
     let Some(SessionServer { upstream, .. }) = server else { return };
     match w.seen.row(upstream.tally.waiting()) {
         Some(row) => {

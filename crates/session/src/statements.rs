@@ -23,6 +23,7 @@ use weir_sql::facts::{
 use crate::local::{LocalStatement, ViewOf, local_of};
 use crate::query_cache::cached_results::TextCacheFacts;
 use crate::session_state::held_state::SettingCommand;
+use crate::sharding::kept_plan::KeptTextPlan;
 use crate::statement_statistics::row_ticket::StatementPlace;
 
 const TEXTS_MAX: usize = 4096;
@@ -59,6 +60,8 @@ pub struct Statement {
     /// do anything.
     pub(crate) caching: Option<Box<TextCacheFacts>>,
     pub(crate) place: StatementPlace,
+    /// Its place among shards (`parallel_mode`).
+    pub(crate) sharding: KeptTextPlan,
 }
 
 #[derive(Debug)]
@@ -257,12 +260,27 @@ pub struct PreparedStatement {
     pub(crate) takes_values: bool,
     /// The message's body after the name.
     pub(crate) tail: Box<[u8]>,
+    /// Of `tail`, without the zero byte.
+    text_bytes: usize,
     pub(crate) statement: Rc<Statement>,
     /// Users' types among the declared types of parameters.
     pub(crate) user_types: Box<[u32]>,
     /// Number of the settings for its analysis; none: one session's own.
     pub(crate) meaning: Option<u64>,
     pub(crate) parameters: LastTold,
+}
+
+impl PreparedStatement {
+    #[inline]
+    pub(crate) fn text(&self) -> &[u8] {
+        self.tail.get(..self.text_bytes).unwrap_or_default()
+    }
+
+    /// The message's body after the text: the types of parameters.
+    #[inline]
+    pub(crate) fn types(&self) -> &[u8] {
+        self.tail.get(self.text_bytes + 1..).unwrap_or_default()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -474,6 +492,7 @@ impl StatementCache {
             was_sent: Cell::new(false),
             takes_values: text.contains(&b'$'),
             tail: tail.into(),
+            text_bytes: text.len(),
             statement,
             user_types: user_types(types),
             meaning,
@@ -551,6 +570,7 @@ pub fn unknown() -> Statement {
         read_target: None,
         caching: None,
         place: StatementPlace::default(),
+        sharding: KeptTextPlan::default(),
     }
 }
 
@@ -569,8 +589,9 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
     let may_call = facts.has(TextProperty::Prepared) || facts.state.keeps.has(StateKind::Unknown) || !functions.is_empty();
     let calls = may_call || facts.named.functions.iter().any(writes_rows);
     let draws = facts.effect == QueryEffect::Writes || calls;
+    let is_plain = facts.statements == 1 && !facts.has(TextProperty::Moves);
     let caching = (config.cache.enabled || config.nodes.len() > 1)
-        .then(|| Box::new(TextCacheFacts::new(CacheTextFacts::of(&facts, &readable, &config.cache))));
+        .then(|| Box::new(TextCacheFacts::new(CacheTextFacts::of(&facts, &readable, &config.cache), is_plain)));
     let recalls = DrawRecall::of(&facts);
     let asks_later = if recalls == DrawRecall::Shown { StateKinds::of(StateKind::Sequence) } else { StateKinds::NONE };
     let may_change = facts.state.keeps.and(now).and(left_by_path(&facts, &readable));
@@ -627,6 +648,7 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
         read_target: ReadTarget::of_hint(facts.hint).filter(|_| class.side == RouteSide::Reader),
         caching,
         place: StatementPlace::default(),
+        sharding: KeptTextPlan::default(),
         vacates: facts.vacates.into(),
         unseats: facts.unseats.into(),
     }

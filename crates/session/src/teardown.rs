@@ -13,7 +13,7 @@ use crate::rerun::kept_transaction::RerunFailure;
 use crate::session::{ClientPresence, IDLE, LazyBegin, MessageFate, Session, SessionServer};
 use crate::upstream::ClientKnowledge;
 use crate::upstream::left::{ConnCleanup, StartupRestore};
-use crate::{concern, doubt, query_cache, read_retry, rerun, session_state};
+use crate::{concern, doubt, participants, query_cache, read_retry, rerun, session_state};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weir_failover::ServerConnEnd;
@@ -40,6 +40,7 @@ pub fn is_in_vain(s: &mut Session, w: &Context, is_gone: impl FnOnce() -> bool) 
 
 /// Cleans the server connection or closes it.
 pub fn let_go(s: &mut Session, w: &Context) {
+    participants::abandon(s);
     let is_at_rest = s.is_at_rest() && s.handle.cancels.get() == 0;
     let parting = if is_at_rest { session_state::parting_for_good(s, w) } else { ConnCleanup::Closed };
     let conn = match parting {
@@ -107,13 +108,16 @@ pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), ErrorR
     }
     let said = s.upstream_mut().and_then(|upstream| upstream.final_error.take());
     let outcome = outcome_of(s);
+    let is_on_several = s.participants.is_some();
+    participants::abandon(s);
     let left = lost_for_good(s);
     let fault = match &said {
         Some(said) if ends_a_session(&said.sqlstate) => said.clone(),
         _ => fault_of(outcome, &address, said.as_ref().map_or(cause, |said| &said.message)),
     };
     let is_dismissed = said.is_some_and(|said| ends_a_session(&said.sqlstate)) && (s.status() != IDLE || left.is_some());
-    let may_wait = left.is_none() && !is_dismissed && w.program.stop_mode() < ProxyShutdown::Fast;
+    // A prepared part may still be without its end, whatever the server says that decides.
+    let may_wait = left.is_none() && !is_dismissed && !is_on_several && w.program.stop_mode() < ProxyShutdown::Fast;
     let remedy = if may_wait { remedy(s, w, outcome, &fault) } else { LossRemedy::None };
     match (outcome, &remedy) {
         (LossOutcome::RolledBack(_), LossRemedy::None) => w.count(WorkerCounter::TransactionsLost),

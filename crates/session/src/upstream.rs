@@ -55,6 +55,8 @@ pub struct ServerTxn {
     /// A portal left in the transaction that may commit it when executed.
     pub(crate) portal: PossibleCommit,
     pub(crate) heard: ClientKnowledge,
+    /// The BEGIN, if it was deferred and tables may lie on several servers.
+    pub(crate) begin: Option<Rc<Statement>>,
     /// The state before a deferred BEGIN was sent.
     pub(crate) began: Option<LazyBegin>,
     pub numbered: CommitTracking,
@@ -69,6 +71,7 @@ impl Default for ServerTxn {
             control: TransactionCommands::default(),
             portal: PossibleCommit::No,
             heard: ClientKnowledge::Nothing,
+            begin: None,
             began: None,
             numbered: CommitTracking::default(),
             refused: None,
@@ -164,12 +167,53 @@ pub struct PendingInvalidations {
     pub(crate) ending: EndingCommand,
     /// False: statements may have been sent before the tracking began.
     pub(crate) is_tracked: bool,
+    /// Round of the last acknowledgement of all of `wrote`; 0: none.
+    pub(crate) told: u64,
 }
 
 impl PendingInvalidations {
     /// True without writes or commands that may end a transaction.
     pub fn is_empty(&self) -> bool {
-        self.ending == EndingCommand::No && self.wrote.is_empty() && self.raised.is_none()
+        self.ending == EndingCommand::No && self.is_unnoted()
+    }
+
+    /// True without writes.
+    #[inline]
+    pub fn is_unnoted(&self) -> bool {
+        self.wrote.is_empty() && self.raised.is_none()
+    }
+
+    /// Notes the slots of the next statement. `ends`: it may end the transaction.
+    pub fn note(&mut self, slots: &[Slot], ends: bool) {
+        if ends {
+            self.ending = EndingCommand::MayEnd;
+        }
+        self.note_more(slots);
+    }
+
+    /// As `note`, for one slot of a statement that ends nothing.
+    #[inline]
+    pub fn note_one(&mut self, slot: Slot) {
+        if self.wrote.is_empty() && self.ending == EndingCommand::No {
+            self.told = 0;
+            self.wrote.push(slot);
+        } else {
+            self.note_more(&[slot]);
+        }
+    }
+
+    #[inline(never)]
+    fn note_more(&mut self, slots: &[Slot]) {
+        // A sent rollback ends a transaction before this statement.
+        if self.ending != EndingCommand::No {
+            self.ending = EndingCommand::MayEnd;
+        }
+        self.told = 0;
+        for slot in slots {
+            if !self.wrote.contains(slot) {
+                self.wrote.push(*slot);
+            }
+        }
     }
 }
 
@@ -306,6 +350,9 @@ impl UpstreamState {
         if txn.began.is_some() {
             txn.began = None;
         }
+        if txn.begin.is_some() {
+            txn.begin = None;
+        }
         writes.ending = EndingCommand::No;
         brought.come_to_rest();
         self.reused.forget();
@@ -356,6 +403,26 @@ mod tests {
         );
         replies.on_server(weir_wire::frame::back::COPY_IN, 0);
         assert!(!IntakeState::Barrier.is_shut(&replies) && IntakeState::Full.is_shut(&replies));
+    }
+
+    #[test]
+    fn a_write_behind_an_acknowledgement_is_one_to_tell_of() {
+        let mut writes = PendingInvalidations::default();
+        writes.note_one(5);
+        for more in [&[5][..], &[6, 7], &[]] {
+            writes.told = 3;
+            writes.note(more, false);
+            assert_eq!((writes.told, writes.ending), (0, EndingCommand::No), "{more:?}");
+        }
+        writes.told = 3;
+        writes.note_one(7);
+        assert_eq!((writes.told, &writes.wrote[..]), (0, &[5, 6, 7][..]));
+        writes.ending = EndingCommand::RollsBack;
+        writes.note_one(8);
+        assert_eq!(writes.ending, EndingCommand::MayEnd, "the rollback ends another transaction");
+        let mut writes = PendingInvalidations { ending: EndingCommand::RollsBack, ..PendingInvalidations::default() };
+        writes.note_one(8);
+        assert_eq!((writes.ending, &writes.wrote[..]), (EndingCommand::MayEnd, &[8][..]));
     }
 
     #[test]

@@ -27,6 +27,7 @@ const FILES: &[&str] = &[
     "outcome",
     "reads",
     "replay",
+    "sharding",
     "simple",
     "state",
     "transactions",
@@ -49,6 +50,11 @@ fn simple_queries() {
 #[test]
 fn outcomes_of_commits() {
     check("outcome");
+}
+
+#[test]
+fn tables_over_several_servers() {
+    check("sharding");
 }
 
 #[test]

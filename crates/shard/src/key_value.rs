@@ -79,14 +79,10 @@ impl KeyKind {
     ///
     /// A modifier (`numeric(10,2)`, `varchar(5)`) changes the value of a row that is written, before its place is found: the caller must apply it.
     pub fn of_text(self, text: &str) -> Option<KeyValue> {
-        let trimmed = text.trim_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']);
-        let integer = |low: i64, high: i64| integer(trimmed).filter(|value| (low..=high).contains(value));
+        let trimmed = text.trim_matches(BLANKS.map(char::from));
         Some(match self {
             KeyKind::Bool => KeyValue::Integer(i64::from(truth(trimmed)?)),
-            KeyKind::Int2 => KeyValue::Integer(integer(i16::MIN.into(), i16::MAX.into())?),
-            KeyKind::Int4 => KeyValue::Integer(integer(i32::MIN.into(), i32::MAX.into())?),
-            KeyKind::Int8 => KeyValue::Integer(integer(i64::MIN, i64::MAX)?),
-            KeyKind::Oid => KeyValue::Integer(integer(0, u32::MAX.into())?),
+            KeyKind::Int2 | KeyKind::Int4 | KeyKind::Int8 | KeyKind::Oid => return self.of_digits(text.as_bytes()),
             KeyKind::Text => KeyValue::Bytes(text.as_bytes().to_vec()),
             KeyKind::Bpchar => KeyValue::Bytes(text.trim_end_matches(' ').as_bytes().to_vec()),
             KeyKind::Name => KeyValue::Bytes(text.as_bytes().to_vec()).of_name()?,
@@ -102,6 +98,26 @@ impl KeyKind {
             KeyKind::Timestamp => KeyValue::Integer(timestamp(trimmed)?),
             KeyKind::Timestamptz => KeyValue::Integer(timestamp_with_zone(trimmed)?),
         })
+    }
+
+    /// As `of_text`, of bytes that may be no text. A zero byte never reaches a text column.
+    pub(crate) fn of_text_bytes(self, bytes: &[u8]) -> Option<KeyValue> {
+        match self {
+            // Most keys.
+            KeyKind::Int2 | KeyKind::Int4 | KeyKind::Int8 | KeyKind::Oid => self.of_digits(bytes),
+            _ => std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0')).and_then(|text| self.of_text(text)),
+        }
+    }
+
+    fn of_digits(self, text: &[u8]) -> Option<KeyValue> {
+        let value = integer(text).or_else(|| integer(trimmed(text)))?;
+        let is_held = match self {
+            KeyKind::Int2 => i16::try_from(value).is_ok(),
+            KeyKind::Int4 => i32::try_from(value).is_ok(),
+            KeyKind::Oid => u32::try_from(value).is_ok(),
+            _ => true,
+        };
+        is_held.then_some(KeyValue::Integer(value))
     }
 
     /// Reads the binary form of a value of this type. `None`: an error for PostgreSQL, or a form that Weir does not read.
@@ -145,6 +161,7 @@ impl KeyValue {
     }
 
     /// The hash of the type's function with the seed of partitions. `None` for NULL, which has none.
+    #[inline]
     pub fn hash(&self) -> Option<u64> {
         Some(match self {
             KeyValue::Null => return None,
@@ -159,6 +176,7 @@ impl KeyValue {
     }
 
     /// The order of PostgreSQL's B-trees, texts by their bytes. `None`: one of them is NULL, or they are of two types.
+    #[inline]
     pub fn order(&self, other: &KeyValue) -> Option<Ordering> {
         Some(match (self, other) {
             (KeyValue::Integer(one), KeyValue::Integer(other)) => one.cmp(other),
@@ -173,11 +191,46 @@ impl KeyValue {
     }
 }
 
+/// `isspace` of PostgreSQL's functions for numbers.
+const BLANKS: [u8; 6] = *b" \t\n\r\x0b\x0c";
+
+fn trimmed(text: &[u8]) -> &[u8] {
+    let mut text = text;
+    while let [first, rest @ ..] = text
+        && BLANKS.contains(first)
+    {
+        text = rest;
+    }
+    while let [rest @ .., last] = text
+        && BLANKS.contains(last)
+    {
+        text = rest;
+    }
+    text
+}
+
 /// Digits with an optional sign. PostgreSQL 16 reads more (`0x1F`, `1_000`).
-fn integer(text: &str) -> Option<i64> {
-    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
-    let is_plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    if is_plain { text.parse().ok() } else { None }
+fn integer(text: &[u8]) -> Option<i64> {
+    /// So many digits never overflow.
+    const DIGITS_SAFE: usize = 18;
+    let (digits, is_negative) = match text {
+        [b'-', digits @ ..] => (digits, true),
+        [b'+', digits @ ..] => (digits, false),
+        digits => (digits, false),
+    };
+    if digits.is_empty() || digits.len() > DIGITS_SAFE {
+        let is_plain = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+        return std::str::from_utf8(text).ok().filter(|_| is_plain)?.parse().ok();
+    }
+    let mut value = 0;
+    for byte in digits {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value = value * 10 + i64::from(digit);
+    }
+    Some(if is_negative { -value } else { value })
 }
 
 fn truth(text: &str) -> Option<bool> {

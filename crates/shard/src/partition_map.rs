@@ -94,6 +94,7 @@ impl PartitionMap {
     }
 
     /// The partition of a value of the key column's type.
+    #[inline]
     pub fn place_of(&self, value: &KeyValue) -> PartitionPlace {
         let own = match &self.places {
             PartitionPlaces::Hash(places) => {
@@ -116,6 +117,7 @@ impl PartitionMap {
 }
 
 /// True if the value lies before the limit. NULL lies before none.
+#[inline]
 fn is_below(value: &KeyValue, limit: &BoundLimit) -> bool {
     match limit {
         BoundLimit::Lowest => false,

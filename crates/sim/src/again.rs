@@ -93,6 +93,9 @@ impl World {
         if is_cut || !self.is_under_way(&entry, write) || self.comes_too_late(write) {
             return;
         }
+        if let Transaction::Open(number) = entry.transaction {
+            self.answered(write, number.said_ms);
+        }
         let root = entry.run.again.unwrap_or(write) as usize;
         let shown = self.writes[root].run.shown;
         let wanted = shown.as_ref().map_or(&[][..], |shown| &shown[..]);
@@ -125,6 +128,7 @@ impl World {
             return;
         }
         self.writes[write as usize].transaction = Transaction::Numbered(number);
+        self.writes[write as usize].sent_at = self.now;
         let delay = self.delay();
         self.later(delay, Due::Write { write, connection: Some(entry.incarnation) });
     }

@@ -1,10 +1,12 @@
 //! COMMITs whose answers are lost. Weirs ask the server that takes writes for the transaction's number, `weir_failover::commit_outcome` judges its answers, and
 //! a transaction that was rolled back runs again.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
 use weir_failover::commit_outcome::{
-    CommitOutcome, LogLineage, PromotedStandby, PromotionHorizon, TransactionNumber, XidStatus, XidStatusAnswer, judge,
+    CommitOutcome, LogLineage, PromotedStandby, PromotionHorizon, ServerLife, TransactionNumber, XidStatus, XidStatusAnswer,
+    judge,
 };
 use weir_failover::{Ms, NodeId, PromotionNumbers};
 
@@ -31,9 +33,15 @@ pub struct Told {
 pub struct Doubts {
     promoted: Option<PromotedStandby>,
     horizon: Option<PromotionHorizon>,
+    lives: BTreeMap<NodeId, ServerLife>,
 }
 
 impl Doubts {
+    fn note_life(&mut self, node: NodeId, life: ServerLife) {
+        let known = self.lives.entry(node).or_insert(life);
+        *known = known.with(life);
+    }
+
     pub fn forget_promotion(&mut self) {
         self.promoted = None;
     }
@@ -65,6 +73,8 @@ pub struct Reply {
 /// Time between two questions, and the longest wait of a client.
 pub const PERIOD_MS: Ms = 150;
 pub const WAIT_MS: Ms = 10_000;
+/// Time of an answer to the question ahead of a COMMIT.
+const CONFIRMED_MS: Ms = 2;
 /// The servers' clocks are at so much when a run begins.
 const EPOCH_MS: Ms = 1_000_000;
 
@@ -87,11 +97,34 @@ impl World {
     pub(crate) fn number(&mut self, write: WriteId, row: u8) {
         let now = self.now;
         let entry = &mut self.writes[write as usize];
+        entry.asked_at = entry.sent_at;
         let server = &mut self.servers[usize::from(entry.node)];
         let xid = NonZeroU64::new(server.give_number(Some(row))).expect("numbers begin with 1");
         let number = TransactionNumber { xid, node: entry.node, line: line(server), said_ms: EPOCH_MS + now };
         entry.transaction = Transaction::Open(number);
-        (entry.incarnation, entry.begun_at) = (server.incarnation, now);
+        entry.incarnation = server.incarnation;
+    }
+
+    /// The answer to a question for a number arrives at its Weir: with the first statement of a transaction, or ahead of its COMMIT.
+    pub(crate) fn answered(&mut self, write: WriteId, said_ms: u64) {
+        let Write { weir, node, incarnation, asked_at, sent_at, transaction, .. } = self.writes[write as usize];
+        let (Transaction::Open(number) | Transaction::Numbered(number)) = transaction else { return };
+        let weir = &mut self.weirs[weir];
+        let opened_at = weir.opened_at.get(&node).filter(|(of, _)| *of == incarnation).map_or(asked_at, |(_, at)| *at);
+        let from_us = 1000 * opened_at.min(asked_at);
+        weir.doubts.note_life(node, ServerLife { line: number.line, from_us, to_us: 1000 * sent_at, said_ms });
+    }
+
+    /// Ahead of its COMMIT a transaction is asked for its number once more.
+    pub(crate) fn confirm(&mut self, write: WriteId) {
+        self.later(CONFIRMED_MS, Due::Confirmed { write, said_ms: EPOCH_MS + self.now });
+    }
+
+    pub(crate) fn confirmed(&mut self, write: WriteId, said_ms: u64) {
+        let Write { weir, node, life, is_over, .. } = self.writes[write as usize];
+        if !is_over && self.weirs[weir].life == life && self.passes(usize::from(node), self.end_of(weir)) {
+            self.answered(write, said_ms);
+        }
     }
 
     /// A write is lost with its connection. If its COMMIT was sent its client waits for the outcome, else it runs again.
@@ -182,8 +215,11 @@ impl World {
         if !is_there || !is_primary || entry.told.is_some() {
             return;
         }
-        let lost_ms = number.lost_ms(entry.lost_at - entry.begun_at);
-        let verdict = self.judged(weir, (&number, lost_ms), answer);
+        let (asked_us, noticed_ms) = (1000 * entry.asked_at, EPOCH_MS + entry.lost_at);
+        let life = self.weirs[weir].doubts.lives.get(&number.node);
+        let alive_ms = life.map_or(number.said_ms, |life| life.alive_ms(&number, asked_us));
+        let is_left_out = self.plan.unproved == Some(Proof::Answered);
+        let verdict = self.judged(weir, (&number, if is_left_out { noticed_ms } else { alive_ms }), answer);
         if verdict == CommitOutcome::Committed && !is_replicated && self.plan.unproved != Some(Proof::Replicated) {
             return;
         }
@@ -193,7 +229,7 @@ impl World {
     }
 
     /// The verdict, without the part of the proof that is left out.
-    fn judged(&self, weir: usize, (number, lost_ms): (&TransactionNumber, Ms), mut answer: XidStatusAnswer) -> CommitOutcome {
+    fn judged(&self, weir: usize, (number, alive_ms): (&TransactionNumber, Ms), mut answer: XidStatusAnswer) -> CommitOutcome {
         let mut horizon = self.weirs[weir].doubts.horizon;
         match (self.plan.unproved, &mut horizon) {
             (Some(Proof::Reached), Some(horizon)) => horizon.numbers.reached = u64::MAX,
@@ -204,7 +240,7 @@ impl World {
             (Some(Proof::InProgress), _) if answer.status == XidStatus::InProgress => answer.status = XidStatus::Aborted,
             _ => {}
         }
-        judge(number, lost_ms, &answer, horizon.as_ref())
+        judge(number, alive_ms, &answer, horizon.as_ref())
     }
 
     /// The client hears it. A transaction that was rolled back runs again.

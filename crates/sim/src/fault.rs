@@ -96,7 +96,7 @@ impl World {
             }
             Fault::Split => self.split(lasts),
             Fault::WeirDies => {
-                let weir = self.dice.below(self.plan.weirs as u64) as usize;
+                let weir = self.some_process();
                 self.kill_weir(weir);
                 let lasts = self.dice.within(50, 4_000);
                 self.repair_in(lasts, Repair::Weir(weir));
@@ -109,12 +109,12 @@ impl World {
             }
             Fault::ReplayStands => self.hold_replay(node, lasts),
             Fault::WeirHangs => {
-                let weir = self.dice.below(self.plan.weirs as u64) as usize;
+                let weir = self.some_process();
                 let weir = self.leader().filter(|_| self.dice.percent(50)).unwrap_or(weir);
                 self.stop_member(weir, lasts);
             }
             Fault::WeirIsland => {
-                let weir = self.dice.below(self.plan.weirs as u64) as usize;
+                let weir = self.some_process();
                 let weir = self.leader().filter(|_| self.dice.percent(50)).unwrap_or(weir);
                 let (end, both) = (self.end_of(weir), self.dice.percent(60));
                 for other in usize::from(self.plan.nodes)..self.ends() {
@@ -128,6 +128,11 @@ impl World {
                 let Some(leader) = self.leader() else { return };
                 self.kill_weir(leader);
                 self.repair_in(lasts, Repair::Weir(leader));
+            }
+            Fault::TakenOver => {
+                let seat = self.dice.below(self.plan.weirs as u64) as usize;
+                let weir = self.leader().filter(|_| self.dice.percent(50)).unwrap_or(self.serving[seat]);
+                self.begin_takeover(weir);
             }
             Fault::AgentDies => {
                 let until = self.now + lasts;
@@ -299,8 +304,8 @@ impl World {
             [500, 4_000, 12_000, 26_000].into_iter().for_each(|at| self.repair_in(at, Repair::Attach(node)));
         }
         self.agents.iter_mut().for_each(|agent| agent.down_until = 0);
-        (0..self.plan.weirs).for_each(|weir| self.continue_member(weir));
-        (0..self.plan.weirs).for_each(|weir| self.start_weir(weir));
+        (0..self.weirs.len()).for_each(|weir| self.continue_member(weir));
+        (0..self.weirs.len()).for_each(|weir| self.start_weir(weir));
         self.plan.loss = 0;
     }
 }

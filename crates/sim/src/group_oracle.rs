@@ -130,8 +130,8 @@ impl World {
             return true;
         }
         let has_lease = |host: &MemberHost| host.may_acknowledge(self.now).is_some_and(|(_, node)| node == primary);
-        let is_done = self.weirs.iter().all(|of| of.state.as_ref().is_some_and(|state| !state.stops_writes()));
-        is_done && self.leader().is_some() && self.weirs.iter().all(|of| of.host.as_deref().is_some_and(has_lease))
+        let is_done = self.serving().all(|of| of.state.as_ref().is_some_and(|state| !state.stops_writes()));
+        is_done && self.leader().is_some() && self.serving().all(|of| of.host.as_deref().is_some_and(has_lease))
     }
 }
 

@@ -42,6 +42,8 @@ pub enum Fault {
     WeirIsland,
     /// The leader of a group dies.
     LeaderDies,
+    /// Another process takes a Weir's place in its group.
+    TakenOver,
 }
 
 impl Fault {
@@ -60,7 +62,7 @@ impl Fault {
         Fault::Detached,
     ];
 
-    /// Those of runs in which primaries are moved.
+    /// Faults of runs in which primaries are moved.
     pub const PLANNED: [Fault; 4] = [Fault::SwitchOver, Fault::AgentDies, Fault::Restart, Fault::ReplayStands];
 
     /// Faults of groups.
@@ -74,7 +76,7 @@ impl Fault {
             Fault::Cut | Fault::Island | Fault::CrashInPlace => 4,
             Fault::Promoted | Fault::Detached => 2,
             Fault::Restart | Fault::ReplayStands => 6,
-            Fault::WeirHangs | Fault::WeirIsland | Fault::LeaderDies => 10,
+            Fault::WeirHangs | Fault::WeirIsland | Fault::LeaderDies | Fault::TakenOver => 10,
             Fault::SwitchOver => 40,
             Fault::AgentDies => 8,
         }
@@ -114,7 +116,7 @@ impl Scripted {
 pub enum Proof {
     /// A number counts only if it had reached the standby before the promotion.
     Reached,
-    /// One that had not is another's only if nothing of it had ended when the standby took writes.
+    /// A number that had not reached it is another's only if nothing of it had ended when the standby took writes.
     Fresh,
     /// Only a Weir that has promoted the server knows these numbers.
     SeenPromotion,
@@ -126,14 +128,16 @@ pub enum Proof {
     Replicated,
     /// A transaction that may still end is waited for.
     InProgress,
-    /// Nothing that the standby had before the promotion was committed after the loss.
+    /// Nothing that the standby had before the promotion was committed after the last sign of life of its primary.
     AllBefore,
+    /// A sign of life is an answer, and not the time at which a Weir notices the loss.
+    Answered,
     /// A transaction that runs again goes on only if its client was shown the same.
     SameAnswers,
 }
 
 impl Proof {
-    pub const ALL: [Proof; 9] = [
+    pub const ALL: [Proof; 10] = [
         Proof::Reached,
         Proof::Fresh,
         Proof::SeenPromotion,
@@ -142,6 +146,7 @@ impl Proof {
         Proof::Replicated,
         Proof::InProgress,
         Proof::AllBefore,
+        Proof::Answered,
         Proof::SameAnswers,
     ];
 }
@@ -162,15 +167,21 @@ pub enum GroupPart {
     OrdersEnd,
     /// A server refuses orders that are older than its mark.
     ServerMarks,
+    /// A process that took over obeys once those before it have.
+    FormersObeyFirst,
+    /// A member that is started beside a former process waits until that one's rights are over.
+    FormersOutlived,
 }
 
 impl GroupPart {
-    pub const BINDING: [GroupPart; 6] = [
+    pub const BINDING: [GroupPart; 8] = [
         GroupPart::CloseFirst,
         GroupPart::WaitStopped,
         GroupPart::LeaseAtSuccess,
         GroupPart::LeaseAtOrder,
         GroupPart::OrdersEnd,
         GroupPart::ServerMarks,
+        GroupPart::FormersObeyFirst,
+        GroupPart::FormersOutlived,
     ];
 }

@@ -12,6 +12,8 @@ mod group_oracle;
 mod kinds;
 mod member_host;
 mod member_link;
+mod member_processes;
+mod member_takeover;
 mod oracle;
 mod plan;
 mod returning;

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 
 use weir_failover::{FailoverEvent, GroupRole, Ms, NodeId};
 use weir_group::{
-    GroupAction, GroupEvent, GroupMember, GroupMessage, GroupMs, GroupSettings, MemberId, MemberRights, RightsTaken,
-    StateVersion, StoredVote, VersionNumber, group_step,
+    GroupAction, GroupEvent, GroupMember, GroupMessage, GroupMs, GroupSettings, MemberHandover, MemberId, MemberRights,
+    PassedRights, RightsTaken, StateVersion, StoredVote, VersionNumber, group_step,
 };
 use weir_group_failover::{FailoverTie, MemberSight, ObedienceProgress, TakenWrites, WritesChange, WritingParty};
 
 use crate::dice::Dice;
 use crate::kinds::GroupPart;
 use crate::member_link::{AskedChange, DrainProgress, OpeningNode, OrderToEnd};
+use crate::member_processes::{FormerProcesses, ProcessStage};
 use crate::plan;
 use crate::world::{Due, World};
 
@@ -27,6 +28,9 @@ const PACE_MAX: u64 = 23;
 pub struct MemberHost {
     pub member: Option<GroupMember>,
     pub id: MemberId,
+    pub process: ProcessStage,
+    /// Processes before this one, which it passes rights on to.
+    pub formers: FormerProcesses,
     /// Empty: no file.
     pub file: String,
     pub writing: Option<(u64, String)>,
@@ -38,6 +42,8 @@ pub struct MemberHost {
     pub obeying: Option<ObedienceProgress>,
     /// Lease of the workers.
     pub granted: (GroupMs, Option<(u64, NodeId)>),
+    /// End of all leases that they were given.
+    pub granted_until: GroupMs,
     pub tie: FailoverTie,
     /// Role by which failover runs, as of its rules.
     pub role: GroupRole,
@@ -99,6 +105,34 @@ pub enum MemberDue {
     LinkClosed {
         of: MemberId,
     },
+    /// Its orders to servers have ended, and another process takes over.
+    HandOver {
+        life: u32,
+    },
+    /// A process that takes over begins.
+    Begin {
+        before: Box<MemberHandover>,
+    },
+    /// It serves clients.
+    Ready {
+        life: u32,
+    },
+    /// The newer process serves all new clients.
+    Relieved,
+    /// The newer process passes rights on.
+    RightsPassed(Box<PassedRights>),
+    /// A former process is done with what this version takes.
+    FormerObeyed {
+        former: usize,
+        number: VersionNumber,
+    },
+    /// The newer process is gone.
+    LineEnded,
+    FormerEnded {
+        former: usize,
+    },
+    /// The last client of a former process is gone.
+    SessionsEnd,
     /// SIGCONT.
     Continue {
         stops: u32,
@@ -110,6 +144,8 @@ impl MemberHost {
         MemberHost {
             member: None,
             id: MemberId { host, incarnation: dice.roll() as u32 },
+            process: ProcessStage::Member,
+            formers: FormerProcesses::default(),
             file: String::new(),
             writing: None,
             pace: 1_000 - PACE_MAX + dice.below(2 * PACE_MAX + 1),
@@ -119,6 +155,7 @@ impl MemberHost {
             stopped_epoch: None,
             obeying: None,
             granted: (0, None),
+            granted_until: 0,
             tie: FailoverTie::default(),
             role: GroupRole::Follows,
             served: None,
@@ -137,6 +174,13 @@ impl MemberHost {
         }
     }
 
+    /// Of another process of this host.
+    pub fn successor(&self) -> MemberHost {
+        let mut host = MemberHost::new(self.id.host, &mut Dice::new(0));
+        (host.id, host.pace, host.offset_ms) = (self.id, self.pace, self.offset_ms);
+        host
+    }
+
     /// Time of its own clock.
     pub fn clock(&self, now: Ms) -> GroupMs {
         self.offset_ms + now * self.pace / 1_000
@@ -146,7 +190,7 @@ impl MemberHost {
         MemberSight {
             now: self.clock(now),
             version: self.version.as_ref(),
-            rights: self.rights,
+            rights: MemberRights { leads: self.rights.leads.filter(|_| self.process.gives_orders()), ..self.rights },
             stopped_epoch: self.stopped_epoch,
         }
     }
@@ -162,9 +206,10 @@ impl MemberHost {
     }
 
     /// Forgets all that ends with a process.
-    fn begin_life(&mut self) {
+    pub fn begin_life(&mut self) {
         (self.version, self.rights, self.stopped_epoch, self.obeying) = Default::default();
-        (self.granted, self.tie, self.served) = Default::default();
+        (self.granted, self.granted_until, self.tie, self.served) = Default::default();
+        self.formers = FormerProcesses::default();
         self.role = GroupRole::Follows;
         (self.is_meeting, self.is_rung, self.is_stopped) = (false, false, false);
         (self.opening, self.draining, self.writing, self.last_text) = Default::default();
@@ -182,13 +227,37 @@ impl World {
     /// The thread of the group begins.
     pub(crate) fn start_member(&mut self, at: usize) {
         let life = self.weirs[at].life;
-        let (now, hosts, without) = (self.now, self.weirs.len() as u8, self.plan.group_without);
         let Some(host) = self.member_host(at) else { return };
         host.begin_life();
-        let stored = StoredVote::parse(host.file.as_bytes()).unwrap_or_else(|_| StoredVote::new(host.id));
-        let settings = GroupSettings { host: host.id.host, ..plan::group_settings(hosts, without) };
-        host.member = Some(GroupMember::new(settings, stored, u64::from(life) << 32, host.clock(now)));
+        let is_first = host.process != ProcessStage::Member;
+        host.process = ProcessStage::Member;
+        if is_first {
+            self.begin_clients(at);
+        }
+        self.play_member(at, None);
         self.later(1, Due::Member { weir: at, due: MemberDue::Tick { life } });
+    }
+
+    /// Plays the member of its file; `before`: as another process of its host left it.
+    pub(crate) fn play_member(&mut self, at: usize, before: Option<&MemberHandover>) {
+        self.counts.lives += 1;
+        let (lives, seat) = (self.counts.lives, self.weirs[at].seat);
+        let (now, hosts, without) = (self.now, self.plan.weirs as u8, self.plan.group_without);
+        let is_beside = self.has_unheard_former(at);
+        let Some(host) = self.member_host(at) else { return };
+        let stored = StoredVote::parse(host.file.as_bytes()).unwrap_or_else(|_| StoredVote::new(host.id));
+        let settings = GroupSettings { host: seat as u8, ..plan::group_settings(hosts, without) };
+        let clock = host.clock(now);
+        let lease_ms = settings.lease_ms;
+        let mut member = GroupMember::new(settings, stored, lives << 32, clock);
+        if let Some(before) = before {
+            member.take_over(before, clock);
+        }
+        if is_beside {
+            member.begin_beside_former();
+            host.formers.unheard_until = Some(clock + lease_ms);
+        }
+        host.member = Some(member);
     }
 
     /// The process is gone. A write of its file that was under way happened or did not.
@@ -204,10 +273,16 @@ impl World {
         }
         host.member = None;
         host.begin_life();
-        for other in (0..self.weirs.len()).filter(|other| *other != at) {
-            if self.passes(self.end_of(at), self.end_of(other)) {
+        self.close_links(at, id);
+    }
+
+    /// Others hear that its links are closed.
+    pub(crate) fn close_links(&mut self, at: usize, of: MemberId) {
+        let seat = self.weirs[at].seat;
+        for other in self.serving.clone() {
+            if self.weirs[other].seat != seat && self.passes(self.end_of(at), self.end_of(other)) {
                 let delay = self.delay();
-                self.later(delay, Due::Member { weir: other, due: MemberDue::LinkClosed { of: id } });
+                self.later(delay, Due::Member { weir: other, due: MemberDue::LinkClosed { of } });
             }
         }
     }
@@ -255,6 +330,7 @@ impl World {
                 let dice = self.dice.roll() as u32;
                 self.found_group(at);
                 self.step_member(at, GroupEvent::Tick { dice });
+                self.member_obeyed(at);
                 self.note_end(at);
             }
             MemberDue::Message(message) => self.step_member(at, GroupEvent::Message(message)),
@@ -276,6 +352,15 @@ impl World {
                 }
             }
             MemberDue::LinkClosed { of } => self.step_member(at, GroupEvent::LinkClosed { member: of }),
+            MemberDue::HandOver { life } if is_same(life) => self.hand_over(at),
+            MemberDue::Begin { before } => self.begin_successor(at, &before),
+            MemberDue::Ready { life } if is_same(life) => self.serve_for_former(at),
+            MemberDue::Relieved => self.relieve_former(at),
+            MemberDue::RightsPassed(passed) => self.take_passed(at, *passed),
+            MemberDue::FormerObeyed { former, number } => self.hear_former(at, former, number),
+            MemberDue::LineEnded => self.lose_successor(at),
+            MemberDue::FormerEnded { former } => self.lose_former(at, former),
+            MemberDue::SessionsEnd => self.end_former(at),
             MemberDue::Continue { stops } => {
                 if self.member_host(at).is_some_and(|host| host.stops == stops) {
                     self.continue_member(at);
@@ -287,6 +372,8 @@ impl World {
             | MemberDue::End { .. }
             | MemberDue::OpenAgain { .. }
             | MemberDue::Fact { .. }
+            | MemberDue::HandOver { .. }
+            | MemberDue::Ready { .. }
             | MemberDue::Passed { .. } => {}
         }
     }
@@ -300,6 +387,7 @@ impl World {
         for action in actions {
             self.obey_group(at, action);
         }
+        self.pass_rights_on(at);
     }
 
     fn obey_group(&mut self, at: usize, action: GroupAction) {
@@ -372,6 +460,7 @@ impl World {
 
     /// Writes of a version are done with here.
     pub(crate) fn writes_obeyed(&mut self, at: usize, number: VersionNumber) {
+        self.former_obeyed(at, number);
         let Some(host) = self.member_host(at) else { return };
         if let Some(obeying) = host.obeying.as_mut().filter(|obeying| obeying.number == number) {
             obeying.writes = true;
@@ -380,9 +469,12 @@ impl World {
         }
     }
 
-    fn member_obeyed(&mut self, at: usize) {
-        let Some(host) = self.member_host(at) else { return };
-        if let Some(done) = host.obeying.take_if(|obeying| obeying.is_done()) {
+    pub(crate) fn member_obeyed(&mut self, at: usize) {
+        let (now, is_left_out) = (self.now, self.leaves_out(GroupPart::FormersObeyFirst));
+        let Some(host) = self.member_host(at).filter(|host| host.member.is_some()) else { return };
+        let (clock, formers) = (host.clock(now), &host.formers);
+        let is_done = |obeying: &ObedienceProgress| obeying.is_done() && formers.have_obeyed(obeying.number, clock);
+        if let Some(done) = host.obeying.take_if(|obeying| is_done(obeying) || is_left_out && obeying.is_done()) {
             self.step_member(at, GroupEvent::Obeyed { number: done.number });
         }
     }
@@ -407,7 +499,8 @@ impl World {
     }
 
     fn send_message(&mut self, from: usize, to: usize, message: Box<GroupMessage>) {
-        if to >= self.weirs.len() || !self.passes(self.end_of(from), self.end_of(to)) || self.dice.percent(self.plan.loss) {
+        let Some(to) = self.serving.get(to).copied() else { return };
+        if !self.passes(self.end_of(from), self.end_of(to)) || self.dice.percent(self.plan.loss) {
             return;
         }
         let copies = if self.dice.percent(1) { 2 } else { 1 };
@@ -419,8 +512,9 @@ impl World {
 }
 
 impl MemberHost {
-    fn grant(&mut self) {
+    pub fn grant(&mut self) {
         if self.obeying.as_ref().is_none_or(ObedienceProgress::lets_renew) {
+            self.granted_until = self.granted_until.max(self.rights.until);
             self.granted = (self.rights.until, self.rights.writes);
         }
     }

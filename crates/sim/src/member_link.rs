@@ -8,6 +8,7 @@ use weir_group_failover::{
 
 use crate::kinds::GroupPart;
 use crate::member_host::MemberDue;
+use crate::member_processes::ProcessStage;
 use crate::world::{Due, World};
 
 /// Between two tries of a change that was not made.
@@ -101,7 +102,11 @@ impl World {
         let now = self.now;
         let role = self.weirs[at].rules.group;
         let host = self.member_host(at)?;
-        let others: Vec<_> = host.member.as_ref()?.sights_of_others(host.clock(now)).collect();
+        let others: Vec<_> = match (&host.member, &host.process) {
+            (Some(member), _) => member.sights_of_others(host.clock(now)).collect(),
+            (None, ProcessStage::Former { .. }) => Vec::new(),
+            (None, _) => return None,
+        };
         let mut tie = std::mem::take(&mut host.tie);
         let news = tie.news(host.sight(now), &others, role);
         host.tie = tie;

@@ -24,7 +24,7 @@ pub struct Outcome {
     pub announced_lost: usize,
     /// Changes of the primary that some Weir reported.
     pub failovers: usize,
-    /// Those that were asked for while the old primary worked.
+    /// Changes that were asked for while the old primary worked.
     pub switchovers: usize,
     /// Writes that Weirs had sent and gave up.
     pub given_up: usize,
@@ -36,10 +36,12 @@ pub struct Outcome {
     pub ended: usize,
     /// COMMITs whose answer was lost.
     pub told: Told,
-    /// In a group: answers that came after the lease, promotions by orders of former leaders beside an open epoch, and changes of the leader.
+    /// In a group: answers that came after the lease, promotions by orders of former leaders beside an open epoch, changes of the leader, and processes
+    /// that took over.
     pub too_late: usize,
     pub late_promotions: usize,
     pub terms: u64,
+    pub takeovers: usize,
     pub well_after_ms: Ms,
     pub events: u64,
     /// Events of the run, if they were asked for.
@@ -61,8 +63,9 @@ pub struct Write {
     pub acknowledged_at: Option<Ms>,
     pub is_over: bool,
     pub transaction: Transaction,
-    /// When it had its number, and when its connection was lost.
-    pub begun_at: Ms,
+    /// When its last message was sent, when it was asked for its number, and when its connection was lost.
+    pub sent_at: Ms,
+    pub asked_at: Ms,
     pub lost_at: Ms,
     /// The outcome that its client heard, if the answer to its COMMIT was lost.
     pub told: Option<CommitOutcome>,
@@ -195,7 +198,7 @@ impl World {
     /// True if every Weir writes to the same primary, and has just done so.
     pub fn is_well(&self) -> bool {
         let Some(primary) = self.agreed() else { return false };
-        let is_used = self.weirs.iter().all(|weir| self.now < weir.last_ack_at + 1_500 && weir.last_ack_at > plan::HEALED_AT);
+        let is_used = self.serving().all(|weir| self.now < weir.last_ack_at + 1_500 && weir.last_ack_at > plan::HEALED_AT);
         is_used && self.servers[usize::from(primary)].takes_writes() && self.is_group_well(primary)
     }
 
@@ -221,7 +224,7 @@ impl World {
             broken.extend(self.find_other_shown());
             announced_lost = announced;
         } else {
-            let targets = self.weirs.iter().map(|weir| weir.gate().map(|(node, _)| node)).collect();
+            let targets = self.serving().map(|weir| weir.gate().map(|(node, _)| node)).collect();
             broken.push(Broken::NotWell { targets });
         }
         Outcome {
@@ -238,6 +241,7 @@ impl World {
             too_late: self.counts.too_late,
             late_promotions: self.counts.late_promotions,
             terms: self.counts.terms,
+            takeovers: self.counts.takeovers,
             well_after_ms: self.now.saturating_sub(plan::HEALED_AT),
             failovers: records.iter().filter(|record| record.why != FailoverCause::Found).count(),
             events: self.events,

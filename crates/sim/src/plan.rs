@@ -109,7 +109,7 @@ impl Plan {
         plan
     }
 
-    /// The same without agents: their servers stay primaries more often, and give numbers out again.
+    /// Takes the agents away: their servers stay primaries more often, and give numbers out again.
     pub fn without_agents(mut self) -> Plan {
         self.rules.nodes.iter_mut().for_each(|node| node.agent = AgentPresence::None);
         self.shares.retain(|(fault, _)| *fault != Fault::AgentDies);
@@ -181,6 +181,10 @@ impl Plan {
         plan.shares.push((Fault::SwitchOver, dice.below(Fault::SwitchOver.weight() / 2)));
         plan.shares.push((Fault::Restart, dice.below(Fault::Restart.weight())));
         plan.shares.push((Fault::Kill, Fault::Kill.weight()));
+        let mut dice_of_takeovers = Dice::new(seed ^ 0x7A4E);
+        if dice_of_takeovers.percent(50) {
+            plan.shares.push((Fault::TakenOver, dice_of_takeovers.within(2, 3 * Fault::TakenOver.weight())));
+        }
         let loss = *dice.pick(&[0, 0, 2, 20]);
         Plan {
             faults: dice.within(2, 10),

@@ -25,9 +25,9 @@ pub struct Numbers {
     next: u64,
     /// Above all in the log.
     pub above: u64,
-    /// Those that are open, and the rows that they have changed.
+    /// Numbers of open transactions, and the rows that they have changed.
     open: BTreeMap<u64, Option<u8>>,
-    /// Those of the promotion that made the server a primary.
+    /// Numbers of the promotion that made the server a primary.
     pub promotion: Option<Promotion>,
     /// By which a Weir sees if they may have been given out again.
     pub clock: Clock,

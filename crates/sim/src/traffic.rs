@@ -26,6 +26,9 @@ const TRANSACTIONS: u64 = 15;
 impl World {
     /// A client writes if its Weir lets it.
     pub(crate) fn client(&mut self, weir: usize) {
+        if self.is_over(weir) {
+            return;
+        }
         let pause = self.dice.within(20, 150);
         self.later(pause, Due::Client { weir });
         let transaction = if self.dice.percent(TRANSACTIONS) { Transaction::Begun } else { Transaction::None };
@@ -44,7 +47,8 @@ impl World {
             (_, None) => Some(self.dice.below(ROWS) as u8),
         };
         let run = Run { again, row, ..Run::default() };
-        self.writes.push(Write { weir, life, node, started_at, transaction, run, ..Write::default() });
+        let sent_at = self.now;
+        self.writes.push(Write { weir, life, node, started_at, transaction, run, sent_at, ..Write::default() });
         self.weirs[weir].writes.insert(write);
         let delay = self.delay();
         self.later(delay, Due::Write { write, connection });
@@ -109,6 +113,9 @@ impl World {
             return self.later(delay, Due::Failed { write, how: ServerConnEnd::Broken });
         }
         server.append(write, number);
+        if number.is_some() {
+            self.confirm(write);
+        }
         let entry = &mut self.writes[write as usize];
         (entry.appended_at, entry.reign, entry.incarnation) = (self.now, reign, incarnation);
         self.acknowledge(node);
@@ -136,9 +143,10 @@ impl World {
         if self.comes_too_late(write) {
             return;
         }
+        let end = self.end_of(weir);
         let entry = &mut self.writes[write as usize];
         let is_open = self.weirs[weir].life == entry.life && self.weirs[weir].writes.remove(&write);
-        if !is_open || entry.is_over || now < self.cuts[usize::from(node)][self.servers.len() + weir] {
+        if !is_open || entry.is_over || now < self.cuts[usize::from(node)][end] {
             return;
         }
         (entry.acknowledged_at, entry.is_over) = (Some(now), true);
@@ -147,6 +155,10 @@ impl World {
         // A late answer does not bring an older connection back.
         let known = self.weirs[weir].connections.entry(node).or_insert(incarnation);
         *known = incarnation.max(*known);
+        let opened = self.weirs[weir].opened_at.entry(node).or_insert((incarnation, now));
+        if opened.0 < incarnation {
+            *opened = (incarnation, now);
+        }
     }
 
     /// True if what arrives from this node comes too late for the right to write to it.

@@ -19,6 +19,8 @@ use crate::world::{Due, World};
 
 pub struct Weir {
     pub number: u32,
+    /// Its host's place among the Weirs, which it shares with former processes.
+    pub seat: usize,
     pub rules: FailoverRules,
     /// In a group.
     pub host: Option<Box<MemberHost>>,
@@ -35,6 +37,8 @@ pub struct Weir {
     pub shown: Option<(NodeId, Option<u64>)>,
     /// Connections to servers, by their incarnation.
     pub connections: BTreeMap<NodeId, u64>,
+    /// Incarnations that have answered, and since when a connection to them is known to be open.
+    pub opened_at: BTreeMap<NodeId, (u64, Ms)>,
     /// Orders that are not answered yet, with their times.
     pub open: BTreeMap<u64, (FailoverAction, Ms)>,
     /// Writes sent and not answered.
@@ -48,9 +52,10 @@ pub struct Weir {
 }
 
 impl Weir {
-    pub fn new(number: u32, rules: FailoverRules, host: Option<Box<MemberHost>>) -> Weir {
+    pub fn new(number: u32, seat: usize, rules: FailoverRules, host: Option<Box<MemberHost>>) -> Weir {
         Weir {
             number,
+            seat,
             rules,
             host,
             state: None,
@@ -60,6 +65,7 @@ impl Weir {
             target: None,
             shown: None,
             connections: BTreeMap::new(),
+            opened_at: BTreeMap::new(),
             open: BTreeMap::new(),
             writes: BTreeSet::new(),
             timer_at: Ms::MAX,
@@ -78,7 +84,7 @@ impl Weir {
 
 impl World {
     pub(crate) fn start_weir(&mut self, at: usize) {
-        if self.weirs[at].state.is_some() {
+        if self.weirs[at].state.is_some() || !self.may_start(at) {
             return;
         }
         let weir = &mut self.weirs[at];
@@ -103,10 +109,12 @@ impl World {
         (weir.state, weir.target, weir.shown) = (None, None, None);
         weir.open.clear();
         weir.connections.clear();
+        weir.opened_at.clear();
         let writes = std::mem::take(&mut weir.writes);
         weir.doubts = Doubts::default();
         writes.into_iter().for_each(|write| self.close(write));
         self.note(|| format!("weir {at} dies"));
+        self.end_lines(at);
         self.kill_member(at);
     }
 

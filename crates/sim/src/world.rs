@@ -95,6 +95,11 @@ pub enum Due {
     Commit {
         write: WriteId,
     },
+    /// The answer to the question ahead of it arrives at the Weir.
+    Confirmed {
+        write: WriteId,
+        said_ms: u64,
+    },
     /// A server hears that a transaction's connection has ended.
     Closed {
         write: WriteId,
@@ -173,6 +178,7 @@ impl Due {
             | Due::Failed { .. }
             | Due::Shown { .. }
             | Due::Commit { .. }
+            | Due::Confirmed { .. }
             | Due::Order { .. }
             | Due::Promote { .. }
             | Due::Direct
@@ -195,9 +201,11 @@ impl Due {
     /// The write that comes to its Weir by this.
     pub fn write(&self) -> Option<WriteId> {
         match self {
-            Due::Acknowledged { write, .. } | Due::Failed { write, .. } | Due::Shown { write, .. } | Due::Commit { write } => {
-                Some(*write)
-            }
+            Due::Acknowledged { write, .. }
+            | Due::Failed { write, .. }
+            | Due::Shown { write, .. }
+            | Due::Commit { write }
+            | Due::Confirmed { write, .. } => Some(*write),
             _ => None,
         }
     }
@@ -209,7 +217,10 @@ pub struct World {
     pub plan: Plan,
     pub servers: Vec<Server>,
     pub agents: Vec<Agent>,
+    /// Processes. Those that took over stand behind the first ones of the hosts.
     pub weirs: Vec<Weir>,
+    /// The process of each host that serves new clients, or did last.
+    pub serving: Vec<usize>,
     pub writes: Vec<Write>,
     pub needless: Vec<Broken>,
     pub decisions: GroupDecisions,
@@ -244,6 +255,10 @@ pub struct Counts {
     pub late_promotions: usize,
     /// Terms of a group.
     pub terms: u64,
+    /// Lives of members.
+    pub lives: u64,
+    /// Processes that took over.
+    pub takeovers: usize,
 }
 
 fn weirs(seed: u64, plan: &Plan) -> Vec<Weir> {
@@ -252,7 +267,7 @@ fn weirs(seed: u64, plan: &Plan) -> Vec<Weir> {
         WeirCompany::Single => None,
         WeirCompany::Group => Some(Box::new(MemberHost::new(at as u8, dice))),
     };
-    (0..plan.weirs).map(|at| Weir::new(at as u32 + 11, plan.rules.clone(), host(at, &mut dice))).collect()
+    (0..plan.weirs).map(|at| Weir::new(at as u32 + 11, at, plan.rules.clone(), host(at, &mut dice))).collect()
 }
 
 struct Entry {
@@ -294,6 +309,7 @@ impl World {
             now: 0,
             dice: Dice::new(seed ^ 0xABCD),
             weirs: weirs(seed, &plan),
+            serving: (0..plan.weirs).collect(),
             decisions: GroupDecisions::default(),
             writes: Vec::new(),
             needless: Vec::new(),
@@ -314,10 +330,7 @@ impl World {
     pub fn play(&mut self) {
         for at in 0..self.weirs.len() {
             self.start_weir(at);
-            for _ in 0..2 {
-                let first = self.dice.within(1, 100);
-                self.later(first, Due::Client { weir: at });
-            }
+            self.begin_clients(at);
         }
         for node in 0..self.plan.nodes {
             self.later(u64::from(node) + 1, Due::Pull { node });
@@ -390,6 +403,7 @@ impl World {
             Due::Failed { write, how } => self.write_failed(write, how),
             Due::Shown { write, version } => self.shown(write, version),
             Due::Commit { write } => self.commit(write),
+            Due::Confirmed { write, said_ms } => self.confirmed(write, said_ms),
             Due::Closed { write } => self.closed(write),
             Due::Again(again) => self.run_again(again),
             Due::GivenUp { write } => self.give_up(write),
@@ -514,7 +528,7 @@ impl World {
                 server.is_read_only = false;
                 FailoverEvent::Unfenced { node, done: Done::Yes }
             }
-            // Those for the agent are `order_agent`'s, all others the Weir's own.
+            // Orders for the agent are `order_agent`'s, all others the Weir's own.
             FailoverAction::StopServer { .. }
             | FailoverAction::AskAgent { .. }
             | FailoverAction::Inspect { .. }
@@ -607,7 +621,7 @@ impl World {
     /// True if the operator knows no better than pg_rewind, which compares numbers of timelines only. Weirs that looked at it lately know.
     fn seems_rewindable(&self, id: NodeId, source: &Server) -> bool {
         let server = &self.servers[usize::from(id)];
-        let is_told = self.weirs.iter().any(|weir| weir.state.as_ref().is_none_or(|state| state.is_apart(id)));
+        let is_told = self.serving().any(|weir| weir.state.as_ref().is_none_or(|state| state.is_apart(id)));
         server.is_primary() && server.history.timeline == source.history.timeline && !is_told
     }
 
@@ -630,7 +644,7 @@ impl World {
     /// The node that all Weirs hold for the primary, none of them being in doubt.
     pub fn agreed(&self) -> Option<NodeId> {
         let mut agreed = None;
-        for weir in &self.weirs {
+        for weir in self.serving() {
             let (node, _) = weir.gate()?;
             if agreed.is_some_and(|other| other != node) {
                 return None;
@@ -673,7 +687,12 @@ impl World {
     }
 
     pub fn end_of(&self, weir: usize) -> usize {
-        self.servers.len() + weir
+        self.servers.len() + self.weirs[weir].seat
+    }
+
+    /// Processes that serve new clients, or did last.
+    pub fn serving(&self) -> impl Iterator<Item = &Weir> {
+        self.serving.iter().map(|at| &self.weirs[*at])
     }
 
     pub fn passes(&self, from: usize, to: usize) -> bool {

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use support::{check_unbroken, play};
 use weir_failover::SafetyRule;
-use weir_sim::{Broken, Options, Outcome, Proof, Told, run, run_returning};
+use weir_sim::{Broken, Options, Outcome, Proof, Told, run, run_grouped, run_returning};
 
 const SEEDS: u64 = 10_000;
 
@@ -39,7 +39,7 @@ fn a_seed_is_a_run() {
 
 /// Rules, and seeds within which each is missed. `scripts.rs` finds those that dice miss rarely.
 const BY_SCRIPTS: [SafetyRule; 2] = [SafetyRule::StoreFirst, SafetyRule::SecondLook];
-/// Those of `switchover.rs`.
+/// Rules of `switchover.rs`.
 const OF_SWITCHOVERS: [SafetyRule; 3] = [SafetyRule::Drain, SafetyRule::StopFirst, SafetyRule::WholeLog];
 /// That of `returning.rs`.
 const OF_RETURNS: SafetyRule = SafetyRule::DecidedReturn;
@@ -80,7 +80,7 @@ fn every_rule_is_needed() {
 type Play = fn(u64, Options) -> Outcome;
 
 /// Parts of the proofs of a COMMIT's outcome and of a transaction that runs again, and seeds among which each is missed.
-const UNPROVED: [(Proof, Play, Range<u64>); 8] = [
+const UNPROVED: [(Proof, Play, Range<u64>); 9] = [
     (Proof::Reached, run, 0..150),
     (Proof::Fresh, run, 1_000..1_100),
     (Proof::SeenPromotion, run, 900..1_000),
@@ -88,6 +88,7 @@ const UNPROVED: [(Proof, Play, Range<u64>); 8] = [
     (Proof::Replicated, run, 3_950..4_050),
     (Proof::InProgress, run, 1_300..1_400),
     (Proof::AllBefore, run_returning, 1_400..1_500),
+    (Proof::Answered, run_grouped, 10_370..10_380),
     (Proof::SameAnswers, run, 0..50),
 ];
 

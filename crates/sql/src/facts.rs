@@ -1,6 +1,7 @@
 //! Facts about a text as plain data; `session::routing` decides by them.
 
 pub use crate::leaves::{StateKind, StateKinds};
+use std::fmt;
 
 /// Facts of one query string, which may hold several statements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -196,6 +197,12 @@ impl RoutingHint {
 pub struct QualifiedName {
     pub schema: String,
     pub name: String,
+}
+
+impl fmt::Display for QualifiedName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.schema.is_empty() { out.write_str(&self.name) } else { write!(out, "{}.{}", self.schema, self.name) }
+    }
 }
 
 /// Ordered by strength: of several statements the greatest counts.

@@ -6,7 +6,9 @@ pub mod beyond_ascii;
 pub mod body;
 mod executed;
 pub mod facts;
+pub mod key_terms;
 pub mod leaves;
+pub mod literal;
 pub mod own;
 pub mod passing;
 pub mod skeleton;
@@ -16,6 +18,10 @@ pub mod without_literals;
 mod children;
 mod defines;
 mod hint;
+mod key_aggregates;
+mod key_conditions;
+mod key_gates;
+mod key_walk;
 mod met_names;
 mod parse;
 mod refused_text;
@@ -27,6 +33,7 @@ mod verb;
 
 pub use crate::set_statements::{SetParameterNames, names_set};
 pub use executed::prepared_query;
+pub use key_walk::key_terms;
 pub use parse::{facts, prepare_named};
 
 /// The parser's version, to be shown. It is that of `pg_raw_parse`, which holds PostgreSQL's sources.

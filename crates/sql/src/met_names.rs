@@ -1,6 +1,7 @@
 //! Names met on a walk, each once, in order of appearance; fast for a hundred thousand.
 
 use pg_raw_parse::Node;
+use pg_raw_parse::nodes::Alias;
 
 use crate::facts::QualifiedName;
 
@@ -51,4 +52,28 @@ pub(crate) fn qualified<'a>(parts: impl Iterator<Item = Node<'a>>) -> (&'a str, 
 /// True for `pg_temp` and `pg_temp_3`.
 pub(crate) fn is_temporary_schema(schema: &str) -> bool {
     schema.strip_prefix("pg_temp").is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+}
+
+/// Alias and name of an item in FROM that is no relation and no query.
+pub(crate) fn function_names(item: Node<'_>) -> (Option<&Alias>, Option<&str>) {
+    match item {
+        Node::RangeFunction(of) => {
+            let call = of.functions().iter().find_map(|part| match part {
+                Node::NodeList(list) => list.first(),
+                _ => None,
+            });
+            let name = match call {
+                Some(Node::FuncCall(call)) => Some(qualified(call.funcname().iter()).1),
+                _ => None,
+            };
+            (of.alias(), name)
+        }
+        Node::RangeTableFunc(of) => (of.alias(), Some("xmltable")),
+        Node::JsonTable(of) => (of.alias(), Some("json_table")),
+        _ => (None, None),
+    }
+}
+
+pub(crate) fn strings<'a>(nodes: impl Iterator<Item = Node<'a>>) -> Vec<String> {
+    nodes.map(|node| node.as_str().unwrap_or_default().to_owned()).collect()
 }

@@ -95,7 +95,7 @@ fn scan_steps(text: &[u8]) -> usize {
 }
 
 /// True if scanning takes too long. Runs within strings are free. Texts of one skeleton are judged alike.
-fn is_slow_to_scan(text: &[u8]) -> bool {
+pub(crate) fn is_slow_to_scan(text: &[u8]) -> bool {
     let mut without_literals = Vec::new();
     scan_steps(text) > SCAN_STEPS_MAX
         && !(skeleton(text, &mut without_literals) && scan_steps(&without_literals) <= SCAN_STEPS_MAX)

@@ -6,12 +6,14 @@
 //! several statements, near backslashes, comments, dollar quotes and prefixed strings. `tests/skeleton.rs` compares
 //! facts.
 
+use std::ops::Range;
+
 use crate::TEXT_BYTES_MAX;
 
 /// Placeholder of a number that fits `integer`; the grammar asks for it (`char(10)`).
-const INTEGER: u8 = 0x01;
-const STRING: u8 = 0x02;
-const DECIMAL: u8 = 0x03;
+pub(crate) const INTEGER: u8 = 0x01;
+pub(crate) const STRING: u8 = 0x02;
+pub(crate) const DECIMAL: u8 = 0x03;
 
 /// Statements whose literals are values only.
 const FIRST_WORDS: [&str; 7] = ["select", "insert", "update", "delete", "with", "values", "merge"];
@@ -63,12 +65,64 @@ const fn classes() -> [ByteClass; 256] {
 pub fn skeleton(text: &[u8], out: &mut Vec<u8>) -> bool {
     out.clear();
     out.reserve(text.len());
-    let reduced = text.len() <= TEXT_BYTES_MAX && begins_a_query(text) && reduce(text, out).is_some();
+    let reduced = is_reducible(text) && reduce(text, &mut SkeletonText { out, copied: 0 }).is_some();
     if !reduced {
         out.clear();
         out.extend_from_slice(text);
     }
     reduced
+}
+
+fn is_reducible(text: &[u8]) -> bool {
+    text.len() <= TEXT_BYTES_MAX && begins_a_query(text)
+}
+
+/// Is told of each literal that a skeleton drops. `None` ends the pass.
+pub(crate) trait LiteralSink {
+    fn literal(&mut self, text: &[u8], class: u8, place: Range<usize>) -> Option<()>;
+    fn end(&mut self, text: &[u8]);
+}
+
+/// Writes the skeleton.
+struct SkeletonText<'o> {
+    out: &'o mut Vec<u8>,
+    /// Bytes of the text that are written, or dropped.
+    copied: usize,
+}
+
+impl LiteralSink for SkeletonText<'_> {
+    #[inline]
+    fn literal(&mut self, text: &[u8], class: u8, place: Range<usize>) -> Option<()> {
+        self.out.extend_from_slice(&text[self.copied..place.start]);
+        self.out.push(class);
+        self.copied = place.end;
+        Some(())
+    }
+
+    #[inline]
+    fn end(&mut self, text: &[u8]) {
+        self.out.extend_from_slice(&text[self.copied..]);
+    }
+}
+
+/// Shows the literals of `text` in order. `None`: its skeleton keeps them, or the sink ended the pass.
+pub(crate) fn show_literals(text: &[u8], sink: &mut impl LiteralSink) -> Option<()> {
+    if is_reducible(text) { reduce(text, sink) } else { None }
+}
+
+/// As `show_literals`, for the one literal that begins here. Returns its end.
+#[inline]
+pub(crate) fn after_literal(text: &[u8], at: usize, sink: &mut impl LiteralSink) -> Option<usize> {
+    match CLASSES[usize::from(*text.get(at)?)] {
+        ByteClass::Digit => after_number(text, at, sink),
+        ByteClass::Dot if next_is_digit(text, at) => after_number(text, at, sink),
+        ByteClass::Quote => {
+            let end = after_string(text, at)?;
+            sink.literal(text, STRING, at..end)?;
+            Some(end)
+        }
+        _ => None,
+    }
 }
 
 fn begins_a_query(text: &[u8]) -> bool {
@@ -80,21 +134,20 @@ fn begins_a_query(text: &[u8]) -> bool {
 }
 
 /// Returns `None` at the first doubtful byte.
-fn reduce(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
-    let (mut at, mut copied) = (0, 0);
+fn reduce(text: &[u8], sink: &mut impl LiteralSink) -> Option<()> {
+    let mut at = 0;
     while let Some(&byte) = text.get(at) {
         at = match CLASSES[byte as usize] {
             ByteClass::Plain => at + 1,
             ByteClass::Letter => after_word(text, at),
             ByteClass::DoubleQuote => after_identifier(text, at)?,
-            ByteClass::Digit => replace(text, at, &mut copied, out)?,
-            ByteClass::Dot if next_is_digit(text, at) => replace(text, at, &mut copied, out)?,
+            ByteClass::Digit => after_number(text, at, sink)?,
+            ByteClass::Dot if next_is_digit(text, at) => after_number(text, at, sink)?,
             ByteClass::Dot => at + 1,
             ByteClass::Quote => {
-                out.extend_from_slice(&text[copied..at]);
-                out.push(STRING);
-                copied = after_string(text, at)?;
-                copied
+                let end = after_string(text, at)?;
+                sink.literal(text, STRING, at..end)?;
+                end
             }
             ByteClass::Dollar => after_parameter(text, at)?,
             ByteClass::Dash if text.get(at + 1) == Some(&b'-') => return None,
@@ -104,7 +157,7 @@ fn reduce(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
             ByteClass::Semicolon | ByteClass::Foreign => return None,
         };
     }
-    out.extend_from_slice(&text[copied..]);
+    sink.end(text);
     Some(())
 }
 
@@ -112,6 +165,12 @@ fn reduce(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
 #[inline]
 fn is_word(byte: u8) -> bool {
     WORD[byte as usize]
+}
+
+/// True if digits before this byte are a whole number.
+#[inline]
+pub(crate) fn ends_number(byte: u8) -> bool {
+    byte != b'.' && !is_word(byte)
 }
 
 /// `is_word` as a table: used for most bytes.
@@ -198,7 +257,8 @@ fn after_parameter(text: &[u8], at: usize) -> Option<usize> {
 }
 
 /// Leaves numbers with letters (`1e5`, `0x1F`, `1_000`).
-fn replace(text: &[u8], at: usize, copied: &mut usize, out: &mut Vec<u8>) -> Option<usize> {
+#[inline]
+fn after_number(text: &[u8], at: usize, sink: &mut impl LiteralSink) -> Option<usize> {
     let mut end = at;
     let mut dots = 0;
     while let Some(&byte) = text.get(end) {
@@ -212,9 +272,8 @@ fn replace(text: &[u8], at: usize, copied: &mut usize, out: &mut Vec<u8>) -> Opt
     if dots > 1 || follows_float(&text[..at]) {
         return None;
     }
-    out.extend_from_slice(&text[*copied..at]);
-    out.push(if dots == 0 && fits_integer(&text[at..end]) { INTEGER } else { DECIMAL });
-    *copied = end;
+    let class = if dots == 0 && fits_integer(&text[at..end]) { INTEGER } else { DECIMAL };
+    sink.literal(text, class, at..end)?;
     Some(end)
 }
 

@@ -20,7 +20,7 @@ const STANDARD_OPERATORS: [&str; 16] =
     ["=", "<>", "<", ">", "<=", ">=", "+", "-", "*", "/", "%", "||", "~~", "!~~", "~~*", "!~~*"];
 
 /// Types whose text form means the same at any time and for any user.
-const PLAIN_TYPES: [&str; 23] = [
+pub(crate) const PLAIN_TYPES: [&str; 23] = [
     "bool", "bpchar", "bytea", "char", "float4", "float8", "inet", "int2", "int4", "int8", "interval", "json", "jsonb",
     "macaddr", "money", "name", "numeric", "oid", "point", "text", "uuid", "varbit", "varchar",
 ];

@@ -117,3 +117,26 @@ fn text_that_cannot_be_looked_at_may_have_left_anything() {
     let facts = weir_sql::facts(b"select 1\0; set a = 1");
     assert_eq!((facts.effect, facts.state.keeps), (QueryEffect::Refused, StateKinds::of(StateKind::Unread)));
 }
+
+#[test]
+fn terms_of_shard_keys_of_large_texts_are_read_or_refused() {
+    let count = 50_000;
+    for (text, is_read) in [
+        (format!("select * from t where id = 1{}", " and id = 1".repeat(count)), false),
+        (format!("select * from t where id = 1{}", " and x > 1".repeat(count)), true),
+        (format!("select * from t where id = 1{}", " or id = 1".repeat(count)), true),
+        (format!("select 1{}", "+1".repeat(count)), true),
+        (format!("select 1{}", " union select 1".repeat(1_000)), false),
+        (format!("select * from t{}", " join t using (id)".repeat(1_000)), false),
+        (format!("select * from t{}", ", t".repeat(count)), false),
+        (nested("select (", "select 1", ")", 300), false),
+        (format!("insert into t values (1, 2){}", ", (1, 2)".repeat(count)), false),
+        (format!("insert into t values (1, 2){}", ", (1, 2)".repeat(5_000)), true),
+        (format!("with {} select 1", (0..1_000).map(|n| format!("c{n} as (select 1)")).collect::<Vec<_>>().join(", ")), false),
+    ] {
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+        let begin = text.chars().take(60).collect::<String>();
+        let terms = thread.spawn(move || weir_sql::key_terms(&text).is_ok()).expect("a thread starts");
+        assert_eq!(terms.join().expect("no text panics"), is_read, "{begin}");
+    }
+}

@@ -2,6 +2,7 @@
 //!
 //! Each destination has a thread (`writer`), so that a blocked one delays no caller.
 
+pub mod events;
 mod file;
 mod log_line;
 mod outlet;

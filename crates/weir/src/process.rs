@@ -1,6 +1,7 @@
 //! The process: start, reload, restart, and its threads.
 
 pub mod acceptor;
+pub mod file_check;
 pub mod housekeeping;
 pub mod notify;
 pub mod pcp_programs;

@@ -7,3 +7,4 @@ pub mod listen_task;
 pub mod min_pool;
 pub mod store_conn;
 pub mod vouch;
+pub mod xid_status;

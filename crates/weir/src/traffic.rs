@@ -8,4 +8,5 @@ pub mod replication;
 pub mod served;
 pub mod session_end;
 pub mod session_ports;
+pub mod shard_commit;
 pub mod timeouts;

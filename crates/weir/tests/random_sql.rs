@@ -4,7 +4,7 @@
 //! Ours (`grammar`) is about what decides where a statement goes: functions that write, and say so or not, overloads, views on views, WITH that
 //! writes, locks, COPY, temporary and unlogged tables, sequences, rules, policies, operators, search_path, definitions, transactions. Steps
 //! are played one after the other, so that every answer is determined: under `causal_reads = session` as long as sessions look at their own
-//! tables only, under `global` whatever they look at. `sqlsmith` (of that name, if it is installed) is about everything else; of
+//! tables only, under `global` whatever they look at. `shards` is about SELECTs over several shards. `sqlsmith` (of that name, if it is installed) is about everything else; of
 //! its statements only errors are compared.
 //!
 //! `WEIR_ROUNDS`: scripts for each kind (a bounded number without it); `WEIR_SEED`: the first seed, or `fresh` for one that was never tried.
@@ -20,6 +20,8 @@ mod grammar;
 mod play;
 #[path = "random_sql/script.rs"]
 mod script;
+#[path = "random_sql/shards.rs"]
+mod shards;
 #[path = "random_sql/sqlsmith.rs"]
 mod sqlsmith;
 #[path = "random_sql/stage.rs"]

@@ -55,7 +55,7 @@ function ActDialog({ order, title, overview, onClose }) {
     return html`<dialog ref=${dialog} aria-label=${title} data-stage=${stage.name} onClose=${onClose}>
         <h2>${title}</h2>
         ${stage.name === "looking" && html`<p class="quiet">Asking what it would do …</p>`}
-        ${isAsking && html`<p>${stage.forecast.does}</p><p>${clients === 0 ? "No client is touched now." : html`<strong>${plural(clients, "client")}</strong> ${clients === 1 ? "is" : "are"} touched now.`}</p>`}
+        ${isAsking && html`<p>${stage.forecast.does}</p><p>${clients === 0 ? "No client is touched now." : html`<strong>${plural(clients, "client")}</strong> ${clients === 1 ? "is" : "are"} touched now.`}${stage.forecast.in_group ? " Clients of other members are not counted." : ""}</p>`}
         ${stage.name === "doing" && html`<p>Being done since <${Elapsed} since=${stage.since}/>. Closing this does not stop it.</p><progress aria-label="Being done"></progress>${order.node !== undefined && html`<${AgentWork} node=${order.node}/>`}<${NodeStates} overview=${overview}/>`}
         ${stage.name === "done" && html`<p role="status"><${StateWord} word="done"/> ${stage.notices.length === 0 ? "It is done." : ""}</p>${stage.notices.map((notice) => html`<p>${notice}</p>`)}<${NodeStates} overview=${overview}/>`}
         ${stage.name === "failed" && html`<${Failure} failure=${stage.failure}/>`}

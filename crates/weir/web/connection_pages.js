@@ -63,12 +63,19 @@ function Waiters({ records }) {
         ${waiting.length > WAITERS_SHOWN && html`<li>${plural(waiting.length - WAITERS_SHOWN, "more client")}</li>`}</ul><//>`;
 }
 
+/** Orders about a client: its statement, if it runs one, and its connection. */
+function actsOf(client, runs) {
+    const cancel = ["Cancel", `Cancel the statement of client ${client}`, { act: "cancel_client", client }];
+    const end = ["End", `End the connection of client ${client}`, { act: "kill_client", client }];
+    return runs ? [cancel, end] : [end];
+}
+
 export function ClientsPage({ user }) {
     const [state, setState] = useState("all");
     const { list, failure } = useList("console_clients");
     if (!list) return html`<${Loading} failure=${failure}/>`;
     const records = state === "all" ? list.records : list.records.filter((row) => row.state === state);
-    const kill = (row) => [["End", `End the connection of client ${row.id}`, { act: "kill_client", client: row.id }]];
+    const acts = (row) => actsOf(row.id, row.state !== "idle");
     const shown = [
         ...columns(list, {
             id: { title: "client" }, application_name: { title: "application" },
@@ -77,7 +84,7 @@ export function ClientsPage({ user }) {
             addr: { title: "address", value: (row) => `${row.addr}:${row.port}`, show: (row) => `${row.addr}:${row.port}` },
             request_time: { title: "last request" }, connect_time: { title: "connected" }, prepared_statements: { title: "prepared" },
         }, true),
-        ...(user.role === "admin" ? [{ name: "acts", title: "Orders", isAct: true, value: () => "", show: (row) => html`<${Acts} user=${user} acts=${kill(row)}/>` }] : []),
+        ...(user.role === "admin" ? [{ name: "acts", title: "Orders", isAct: true, value: () => "", show: (row) => html`<${Acts} user=${user} acts=${acts(row)}/>` }] : []),
     ];
     return html`<${Failure} failure=${failure}/><${Waiters} records=${list.records}/>
         <${Panel} title="Clients" wide>
@@ -92,7 +99,7 @@ export function ServersPage({ user }) {
     if (!list) return html`<${Loading} failure=${failure}/>`;
     // At rest, the list tells the process of the proxy.
     const isLent = (row) => row.pool_connected === 1;
-    const kill = (row) => [["End", `End the connection of client ${row.pool_pid}`, { act: "kill_client", client: row.pool_pid }]];
+    const acts = (row) => actsOf(row.pool_pid, /^Execute/.test(row.status));
     const client = (row) => (row.client_host === null ? "" : `${row.client_host}${row.client_port === null ? "" : `:${row.client_port}`}`);
     const shown = [
         ...columns(list, {
@@ -102,7 +109,7 @@ export function ServersPage({ user }) {
             pool_connected: { isLeftOut: true },
             client_disconnection_time: { title: "at rest since" },
         }, true),
-        ...(user.role === "admin" ? [{ name: "acts", title: "Orders", isAct: true, value: () => "", show: (row) => (isLent(row) ? html`<${Acts} user=${user} acts=${kill(row)}/>` : "") }] : []),
+        ...(user.role === "admin" ? [{ name: "acts", title: "Orders", isAct: true, value: () => "", show: (row) => (isLent(row) ? html`<${Acts} user=${user} acts=${acts(row)}/>` : "") }] : []),
     ];
     return html`<${Failure} failure=${failure}/><${Panel} title="Connections to servers" wide>
         <${DataTable} label="connections" records=${list.records} sortBy="-pool_connected" keyOf=${(row) => `${row.backend_id} ${row.pool_id} ${row.pool_backendpid}`} columns=${shown}/>

@@ -31,7 +31,7 @@ function sorted(records, of, isFalling) {
     if (!of) return records;
     const isNone = (record) => of.value(record) === null || of.value(record) === undefined;
     const sign = isFalling ? -1 : 1;
-    // What is not known stands last in either direction.
+    // Unknown values stand last in either direction.
     return [...records].sort((a, b) => isNone(a) - isNone(b) || sign * compare(of.value(a), of.value(b)));
 }
 

@@ -1,4 +1,4 @@
-// What would happen if the primary died now, and what happened when one did.
+// The forecast of a primary's death now, and the history of those that died.
 
 import { html } from "./rendering.js";
 import { ago, instant, milliseconds } from "./formats.js";

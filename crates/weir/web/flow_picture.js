@@ -26,11 +26,14 @@ function weirBoxes({ host, state, rates, group }) {
     const own = { title: group ? host : `Weir on ${host}`, state, tone: state === "running" ? "good" : "warning",
         lines: [`${amount(rates.statements_s)} statements/s`, `p50 ${microseconds(rates.p50_us)} · p99 ${microseconds(rates.p99_us)}`] };
     if (!group) return [own];
-    const word = (member) => (member.host === group.leader ? "leader" : member.state);
-    const others = group.members.filter((member) => member.host !== host);
-    const other = (member) => ({ title: member.host, state: word(member), tone: /lost|shutdown|dead|down/i.test(member.state) ? "bad" : "good", lines: ["member of the group"], isOther: true });
-    const self = group.members.find((member) => member.host === host);
-    return [{ ...own, state: self ? word(self) : state, lines: [`this one · ${own.lines[0]}`, own.lines[1]] }, ...others.map(other)];
+    const word = (member) => (member.is_leader ? "leader" : member.state);
+    const isShared = (member) => group.members.filter(({ host }) => host === member.host).length > 1;
+    // Several hosts of one machine have one name.
+    const title = (member) => (isShared(member) && member.port ? `${member.host}:${member.port}` : member.host);
+    const other = (member) => ({ title: title(member), state: word(member), tone: /lost|shutdown|dead|down/i.test(member.state) ? "bad" : "good", lines: ["member of the group"], isOther: true });
+    const self = group.members.find((member) => member.is_own);
+    const others = group.members.filter((member) => member !== self);
+    return [{ ...own, title: self ? title(self) : host, state: self ? word(self) : state, lines: [`this one · ${own.lines[0]}`, own.lines[1]] }, ...others.map(other)];
 }
 
 function serverBox(node, sum) {
@@ -90,9 +93,10 @@ function stacked(columns, width) {
 }
 
 /** The picture in words, for those who do not see it. */
-function described({ clients, nodes, host, rates }) {
+function described({ clients, nodes, host, rates, group }) {
     const node = (of) => `node ${of.node}, ${of.role}, ${of.status}, ${amount(of.statements_s)} statements a second`;
-    return `${count(clients.connected)} clients, Weir on ${host} with ${amount(rates.statements_s)} statements a second, ${nodes.map(node).join("; ")}`;
+    const others = (group?.members ?? []).filter((member) => !member.is_own).map((member) => `host ${member.number} of the group ${member.state}; `).join("");
+    return `${count(clients.connected)} clients, Weir on ${host} with ${amount(rates.statements_s)} statements a second, ${others}${nodes.map(node).join("; ")}`;
 }
 
 function Box({ box }) {

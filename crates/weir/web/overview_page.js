@@ -26,7 +26,7 @@ export function Attention({ points }) {
     </section>`;
 }
 
-/** What the log tells of orders and of faults; logins and the like are left out. */
+/** The log's lines of orders and of faults; logins and the like are left out. */
 function ofLog(lines) {
     const tells = ({ level, text }) => /warning|error|fatal|panic/i.test(level) || (/^dashboard: /.test(text) && !/ logs in /.test(text));
     return lines.filter(tells).map(({ at, text }) => ({ at, text }));
@@ -72,11 +72,13 @@ function Sufferers({ overview }) {
     <//>`;
 }
 
-function Prospect() {
+function Prospect({ group }) {
     const { list, failure } = useList("pool_failover");
     const forecast = list?.records.find((row) => row.event === "forecast");
+    const leader = group?.members.find((member) => member.is_leader && !member.is_own);
     return html`<${Panel} title="If the primary died now?">
         ${!list ? html`<${Loading} failure=${failure}/>` : html`<p>${forecast?.reason || "No forecast yet: nodes are being looked at."}</p>`}
+        ${leader && html`<p>Host ${leader.number}, <strong>${leader.host}${leader.port ? `:${leader.port}` : ""}</strong>, leads.</p>`}
         <p class="links"><a href="#/failover">Failover</a> <a href="#/route">Why did a statement go there?</a></p>
     <//>`;
 }
@@ -96,7 +98,7 @@ export function OverviewPage({ overview, user }) {
         ]}/>
         <${FlowPicture} overview=${overview}/>
         <div class="panels">
-            <${Prospect}/>
+            <${Prospect} group=${overview.group}/>
             <${Sufferers} overview=${overview}/>
             <${Changes} overview=${overview} user=${user}/>
         </div>

@@ -2,6 +2,7 @@
 
 use crate::frame::{back, front};
 use crate::startup_packet::ProtocolVersion;
+use std::ffi::CStr;
 
 pub fn message(out: &mut Vec<u8>, tag: u8, body: impl FnOnce(&mut Vec<u8>)) {
     out.push(tag);
@@ -18,8 +19,8 @@ fn patch_length(out: &mut [u8], at: usize) {
 
 /// Appends a NUL-terminated string, cut at a NUL inside.
 pub fn cstr(out: &mut Vec<u8>, text: &[u8]) {
-    let end = text.iter().position(|&b| b == 0).unwrap_or(text.len());
-    out.extend_from_slice(&text[..end]);
+    let text = CStr::from_bytes_until_nul(text).map_or(text, CStr::to_bytes);
+    out.extend_from_slice(text);
     out.push(0);
 }
 

@@ -218,7 +218,8 @@ fn heights(line: &Line) -> Vec<f64> {
     line.points.iter().map(|point| point.1).collect()
 }
 
-fn from_zero(lines: &[Line], label: fn(f64) -> String) -> Axis {
+/// An axis for all points of the lines.
+pub fn from_zero(lines: &[Line], label: fn(f64) -> String) -> Axis {
     axis_from_zero(&lines.iter().flat_map(heights).collect::<Vec<_>>(), label)
 }
 
@@ -260,7 +261,7 @@ pub fn whole(value: f64) -> String {
 }
 
 /// 40000 as "40k".
-fn thousands(value: f64) -> String {
+pub fn thousands(value: f64) -> String {
     if value == 0.0 { "0".to_owned() } else { format!("{}k", value / 1000.0) }
 }
 

@@ -6,7 +6,7 @@
 //! Map: `workload`, `system`, `metric`, `goals`, `file` are tables · `plan` chooses · `server` PostgreSQL · `programs` finds and builds ·
 //! `conf` their files · `schedule` the order, `run` one run · `pgbench`, `client`, `rush`, `catalog`, `kept`, `redis` make the load · `proc`,
 //! `counters` measure the proxy · `stats`, `results`, `report` do the sums · `archive` reads the kept files, `figure` says what is drawn of
-//! them, `draw` draws, `pages` writes the tables of the documents · `failover` and `watchdog` are measurements of their own.
+//! them, `draw` draws, `pages` writes the tables of the documents · `failover`, `shards`, `tpch` and `watchdog` are measurements of their own.
 
 mod archive;
 mod catalog;
@@ -35,9 +35,11 @@ mod rush;
 mod schedule;
 mod secrets;
 mod server;
+mod shards;
 mod stats;
 mod system;
 mod tenants;
+pub mod tpch;
 pub mod watchdog;
 mod workload;
 
@@ -67,7 +69,10 @@ const CLIENTS_OF_ANY_LIMIT: u32 = 500;
 
 /// Choice of workloads and times.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Arguments {
+    #[command(subcommand)]
+    other: Option<OtherBench>,
     /// Few rounds, few workloads
     #[arg(long)]
     quick: bool,
@@ -107,8 +112,18 @@ pub struct Arguments {
     no_counters: bool,
 }
 
+/// A measurement of its own.
+#[derive(Debug, clap::Subcommand)]
+enum OtherBench {
+    /// Measure reads of tables over one to nine servers, each held by control groups to a share of the machine; needs root
+    Shards(shards::Arguments),
+}
+
 /// Runs the benchmark and prints its report.
 pub fn run(arguments: &Arguments) -> Result<()> {
+    if let Some(OtherBench::Shards(arguments)) = &arguments.other {
+        return shards::run(arguments, crate::root());
+    }
     if arguments.draw {
         return pages::write(crate::root());
     }

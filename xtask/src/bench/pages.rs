@@ -10,6 +10,7 @@ use super::draw;
 use super::figure::{self, Figure, machine, product, whole};
 use super::metric::Metric;
 use super::result_file::ResultFile;
+use super::shards::KeptShards;
 use super::system::System;
 
 /// Where figures lie, from the workspace's folder.
@@ -37,6 +38,7 @@ const PAGES: [Page; 3] = [
 struct Shown<'a> {
     figures: &'a [Figure],
     folder: &'static str,
+    shards: &'a KeptShards,
 }
 
 impl Shown<'_> {
@@ -68,7 +70,9 @@ pub fn write(root: &Path) -> Result<()> {
 /// Paths and texts, as they follow from the kept results.
 fn files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     let archive = Archive::read(root)?;
-    let figures = figure::figures(&archive);
+    let shards = KeptShards::read(root)?;
+    let mut figures = figure::figures(&archive);
+    figures.push(shards.figure());
     let mut files = Vec::new();
     for figure in figures.iter().filter(|figure| figure.has_points()) {
         files.push((root.join(FIGURES).join(format!("{}.svg", figure.name)), draw::svg(figure)?));
@@ -76,7 +80,7 @@ fn files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     for page in PAGES {
         let path = root.join(page.path);
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let part = (page.write)(&archive, &Shown { figures: &figures, folder: page.figures });
+        let part = (page.write)(&archive, &Shown { figures: &figures, folder: page.figures, shards: &shards });
         files.push((
             path,
             replaced(&text, (BEGIN, END), &part).with_context(|| format!("{} has no place for results", page.path))?,
@@ -283,7 +287,7 @@ fn benchmark(archive: &Archive, shown: &Shown) -> String {
         let [our_calls, their_calls] = [System::Weir, System::Bouncer].map(|system| of(system, Metric::Syscalls, 2));
         out += &format!("| `{workload}` | {ours} | {theirs} | {our_calls} | {their_calls} |\n");
     }
-    out
+    out + &shown.shards.section(&shown.picture("shards"))
 }
 
 fn cache(archive: &Archive, shown: &Shown) -> String {

@@ -65,6 +65,19 @@ pub fn run(workload: &Workload, port: u16, database: &str, amount: RunAmount, fo
     Ok(run)
 }
 
+/// Runs a script by so many clients and returns transactions per second, without the time in which they log in; `folder` takes the script.
+pub fn rate(script: &str, port: u16, clients: u32, seconds: u32, folder: &Path) -> Result<f64> {
+    let path = folder.join("script.sql");
+    fs::write(&path, script)?;
+    let mut command = Command::new("pgbench");
+    command.args(["-h", "127.0.0.1", "-p", &port.to_string(), "-U", "postgres", "-n", "-j", "1"]).env("PGSSLMODE", "disable");
+    command.args(["-c", &clients.to_string(), "-T", &seconds.to_string(), "-f"]).arg(&path).arg("postgres");
+    let output = process::run(&mut command, Duration::from_secs(seconds.into()) + GRACE)?;
+    ensure!(output.status.success(), "pgbench: {}", complaint(&output));
+    let sample = parse(&output.stdout)?.sample;
+    sample.iter().find(|(metric, _)| *metric == Metric::Tps).map(|(_, rate)| *rate).context("pgbench printed no rate")
+}
+
 /// A pgbench that writes until it is dropped.
 pub struct Writers(Child);
 

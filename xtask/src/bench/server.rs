@@ -10,7 +10,7 @@ use super::workload::TABLES_MAX;
 use crate::process;
 
 /// Settings that keep the disk and background work out of the numbers.
-const SETTINGS: [(&str, &str); 8] = [
+pub const SETTINGS: [(&str, &str); 8] = [
     ("fsync", "off"),
     ("synchronous_commit", "off"),
     ("full_page_writes", "off"),

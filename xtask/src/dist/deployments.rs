@@ -121,14 +121,29 @@ fn scripts_of_the_composition_are_sound_shell() {
 
 /// A word that systemd does not know would protect nothing: systemd itself judges the unit.
 #[test]
-fn the_unit_is_exposed_no_more_than_it_needs() {
-    let unit = crate::root().join("packaging/weir.service");
-    let mut command = std::process::Command::new("systemd-analyze");
-    let judged = command.args(["security", "--offline=yes", "--no-pager", "--threshold=30"]).arg(unit).output();
-    let Ok(judged) = judged else {
-        eprintln!("left out: systemd-analyze is not there (Debian's package systemd)");
-        return;
-    };
-    let said = String::from_utf8_lossy(&judged.stdout);
-    assert!(judged.status.success(), "{said}{}", String::from_utf8_lossy(&judged.stderr));
+fn the_units_are_exposed_no_more_than_they_need() {
+    for name in ["weir.service", "weir-agent.service"] {
+        let unit = crate::root().join("packaging").join(name);
+        let mut command = std::process::Command::new("systemd-analyze");
+        let judged = command.args(["security", "--offline=yes", "--no-pager", "--threshold=30"]).arg(unit).output();
+        let Ok(judged) = judged else {
+            eprintln!("left out: systemd-analyze is not there (Debian's package systemd)");
+            return;
+        };
+        let said = String::from_utf8_lossy(&judged.stdout);
+        assert!(judged.status.success(), "{said}{}", String::from_utf8_lossy(&judged.stderr));
+    }
+}
+
+/// Servers that the agent starts inherit its unit: JIT needs writable code, running servers need their shared memory and sockets.
+#[test]
+fn the_unit_of_the_agent_confines_no_server_beyond_what_it_bears() {
+    let unit = fs::read_to_string(crate::root().join("packaging/weir-agent.service")).unwrap();
+    let set: BTreeSet<&str> = unit.lines().filter_map(|line| line.split_once('=')).map(|(word, _)| word).collect();
+    for word in
+        ["MemoryDenyWriteExecute", "RemoveIPC", "PrivateTmp", "PrivateIPC", "PrivateUsers", "ProcSubset", "MemoryMax", "TasksMax"]
+    {
+        assert!(!set.contains(word), "{word}");
+    }
+    assert!(unit.contains("KillMode=process") && unit.contains("ProtectSystem=full"), "{unit}");
 }

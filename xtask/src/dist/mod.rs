@@ -22,6 +22,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 
 use crate::cargo::run_to_end;
+pub use package_contents::PGPOOL_PROGRAMS;
 use release_build::BuiltRelease;
 
 /// Choice of a build and of formats.

@@ -1,6 +1,6 @@
 //! `cargo xtask driver-suites`: the test suites that drivers bring themselves, once on a direct connection and then through Weir.
 //!
-//! A test that passes on a direct connection must pass through Weir. One that does not is a bug of Weir's, or stands with its reason in
+//! A test that passes on a direct connection must pass through Weir. A test that does not is a bug of Weir's, or stands with its reason in
 //! `differences.txt`; a reason that is not needed any more fails too. Tests that fail or skip themselves on the direct connection say
 //! nothing about Weir and are not compared.
 

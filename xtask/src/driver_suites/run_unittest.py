@@ -9,7 +9,7 @@ import unittest
 
 class Lines(unittest.TestResult):
     def say(self, verdict, test):
-        # What a test prints itself goes to stderr or stands on lines without the mark.
+        # Output of a test itself goes to stderr or stands on lines without the mark.
         print("\n@verdict", verdict, test.id(), flush=True)
 
     def addSuccess(self, test):

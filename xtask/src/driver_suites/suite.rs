@@ -29,7 +29,7 @@ pub enum Verdict {
     Skip,
 }
 
-/// By the names of the tests. Those that never ended are missing.
+/// By the names of the tests. Tests that never ended are missing.
 pub type Verdicts = BTreeMap<String, Verdict>;
 
 /// One driver's own tests.

@@ -24,7 +24,12 @@ unit=/lib/systemd/system/weir.service
 word() { sed -n "s/^$1=//p" "$unit"; }
 stop() {
     [ ! -e /run/weir/weir.pid ] || kill -INT "$(cat /run/weir/weir.pid)"
-    while [ -e /run/weir/weir.pid ]; do sleep 0.1; done
+    for _ in $(seq 600); do
+        [ -e /run/weir/weir.pid ] || return 0
+        sleep 0.1
+    done
+    echo "weir has not ended in 60 s" >&2
+    exit 1
 }
 case "$1" in
 restart | start)
@@ -40,6 +45,7 @@ restart | start)
         [ ! -S /run/weir/.s.PGSQL.9999 ] || exit 0
         sleep 0.1
     done
+    echo "weir does not serve clients after 30 s" >&2
     exit 1
     ;;
 stop) stop ;;
@@ -106,7 +112,8 @@ grep -q weir_check /etc/weir/pgpool.conf || fail "the removal took the configura
 apt-get install --yes ./weir_*_amd64.deb > /tmp/said 2>&1 || { cat /tmp/said; fail "a second installation"; }
 grep -q weir_check /etc/weir/pgpool.conf || fail "a second installation took the configuration"
 apt-get purge --yes weir weir-agent > /tmp/said 2>&1 || { cat /tmp/said; fail "the purge"; }
-left=$(find / -xdev -name '*weir*' -not -path '/root/*' -not -path '/tmp/*' -not -path '/proc/*' -not -path '/var/cache/*')
+# Folders into which packages install, and those that the service has. apt keeps its own copies in /var/cache.
+left=$(find /etc /usr /lib /opt /srv /run /var -xdev -name '*weir*' -not -path '/var/cache/*')
 [ -z "$left" ] || fail "the purge left: $left"
 ! getent passwd weir || fail "the purge left the user"
 say "nothing is left"

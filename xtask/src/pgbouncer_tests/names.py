@@ -1,4 +1,4 @@
-"""What PgBouncer's tests need to run with Weir: names only.
+"""Names that PgBouncer's tests need to run with Weir.
 
 A reload that fails is no error of the console's, as with PgBouncer, which says so in its log alone.
 

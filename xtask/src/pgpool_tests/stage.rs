@@ -14,29 +14,9 @@ use weir_demo::Programs;
 use super::cases::Case;
 use crate::children;
 use crate::debian::Source;
+use crate::dist::PGPOOL_PROGRAMS;
 use crate::process::{self, Account};
 
-/// Weir's names.
-const COMMANDS: [&str; 18] = [
-    "pgpool",
-    "pg_md5",
-    "pg_enc",
-    "pcp_attach_node",
-    "pcp_detach_node",
-    "pcp_health_check_stats",
-    "pcp_invalidate_query_cache",
-    "pcp_log_rotate",
-    "pcp_node_count",
-    "pcp_node_info",
-    "pcp_pool_status",
-    "pcp_proc_count",
-    "pcp_proc_info",
-    "pcp_promote_node",
-    "pcp_recovery_node",
-    "pcp_reload_config",
-    "pcp_stop_pgpool",
-    "pcp_watchdog_info",
-];
 /// As Debian's package `libpostgresql-jdbc-java` has it.
 const JDBC_DRIVER: &str = "/usr/share/java/postgresql.jar";
 const BUILD_LIMIT: Duration = Duration::from_secs(60);
@@ -108,7 +88,7 @@ impl Stage {
         let program = self.work.join("weir");
         fs::copy(weir, &program).with_context(|| format!("cannot copy {}", weir.display()))?;
         let installed = self.work.join("installed");
-        for name in COMMANDS {
+        for name in PGPOOL_PROGRAMS {
             symlink(&program, installed.join("bin").join(name))?;
         }
         symlink("bin", installed.join("sbin"))?;

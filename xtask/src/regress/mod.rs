@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use weir_demo::Programs;
 
+use crate::at_once::at_once;
 use crate::cargo::build_proxy;
 use differences::{Entry, Hunk};
 use sources::Suite;
@@ -108,28 +109,49 @@ pub fn compare(suite: &Suite, arguments: &Arguments) -> Result<Vec<Outcome>> {
     let entries = differences::read()?;
     let folder = results_folder()?;
     let _ = fs::remove_dir_all(&folder);
-    let mut direct: Vec<(Protocol, Results)> = Vec::new();
-    let mut outcomes = Vec::new();
-    for (mode, protocol) in wanted(arguments) {
-        if !direct.iter().any(|(known, _)| *known == protocol) {
-            let results =
-                stage::run(suite, &Way::Direct, protocol, &arguments.tests, &folder.join("direct").join(protocol.name()))?;
-            println!("regress: direct, {} protocol: {} tests in {} s", protocol.name(), results.tests.len(), results.seconds);
-            direct.push((protocol, results));
+    let wanted = wanted(arguments);
+    // The runs do not need each other: each has a server of its own.
+    let mut runs: Vec<Run> = Vec::new();
+    for &(mode, protocol) in &wanted {
+        let direct = Run { mode: None, protocol };
+        if !runs.contains(&direct) {
+            runs.push(direct);
         }
-        let Some((_, direct)) = direct.iter().find(|(known, _)| *known == protocol) else { continue };
-        let way = Way::Weir { program: program.clone(), mode };
-        let through = stage::run(suite, &way, protocol, &arguments.tests, &folder.join(mode.name()).join(protocol.name()))?;
-        let outcome = judge(direct, &through, &entries, mode, protocol)?;
+        runs.push(Run { mode: Some(mode), protocol });
+    }
+    let results = at_once(&runs, |run| run.results(suite, &program, &arguments.tests, &folder));
+    let results: Vec<Results> = results.into_iter().collect::<Result<_>>()?;
+    let of = |run: Run| runs.iter().zip(&results).find(|(known, _)| **known == run).map(|(_, results)| results);
+    let mut outcomes = Vec::new();
+    for (mode, protocol) in wanted {
+        let pair = of(Run { mode: None, protocol }).zip(of(Run { mode: Some(mode), protocol }));
+        let (direct, through) = pair.context("a run is missing")?;
+        let outcome = judge(direct, through, &entries, mode, protocol)?;
         let Outcome { name, passed, failed } = &outcome;
-        println!(
-            "regress: {name}: {passed} passed, {failed} failed in {} s; results are in {}",
-            through.seconds,
-            folder.display()
-        );
+        println!("regress: {name}: {passed} passed, {failed} failed; results are in {}", folder.display());
         outcomes.push(outcome);
     }
     Ok(outcomes)
+}
+
+/// One run of the suite; without a mode it is the direct one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Run {
+    mode: Option<PoolMode>,
+    protocol: Protocol,
+}
+
+impl Run {
+    fn results(self, suite: &Suite, program: &Path, tests: &[String], folder: &Path) -> Result<Results> {
+        let (way, mode) = match self.mode {
+            None => (Way::Direct, "direct"),
+            Some(mode) => (Way::Weir { program: program.to_owned(), mode }, mode.name()),
+        };
+        let protocol = self.protocol.name();
+        let results = stage::run(suite, &way, self.protocol, tests, &folder.join(mode).join(protocol))?;
+        println!("regress: {mode}, {protocol} protocol: {} tests in {} s", results.tests.len(), results.seconds);
+        Ok(results)
+    }
 }
 
 fn wanted(arguments: &Arguments) -> Vec<(PoolMode, Protocol)> {

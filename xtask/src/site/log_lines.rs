@@ -9,13 +9,15 @@ use crate::finding::Finding;
 use crate::source::sources_below;
 
 const PAGE: &str = "docs/log.md";
+/// The page's table writes no line itself.
+const TABLE: &str = "crates/weir/src/log/events.rs";
 /// Stands for a part that differs from line to line: `<...>` on the page, `{...}` in the sources.
 const PART: char = '\u{1}';
 
 pub fn find(root: &Path, pages: &[PageText]) -> Result<Vec<Finding>> {
     let mut written = String::new();
     for source in sources_below(root, "crates")? {
-        if source.path.contains("/src/") {
+        if source.path.contains("/src/") && source.path != TABLE {
             written.push_str(&pattern(&joined(&source.lines[..source.tests_from].join("\n")), '{', '}'));
         }
     }
@@ -27,7 +29,7 @@ fn missing(pages: &[PageText], written: &str) -> Vec<Finding> {
     for page in pages.iter().filter(|page| page.path == PAGE) {
         let rows = page.lines.iter().filter(|(_, line)| line.starts_with("| `"));
         for (number, line) in rows {
-            let Some(first) = without_code(line).1.first().copied() else { continue };
+            let Some(first) = without_code(line).1.get(1).copied() else { continue };
             let wanted = pattern(first, '<', '>');
             // Ends that differ are often made elsewhere.
             let wanted = wanted.trim_matches([PART, ' ', ',', '"']);
@@ -76,7 +78,7 @@ mod tests {
     fn a_line_that_nothing_writes_is_found() {
         let page = PageText::new(
             PAGE,
-            "| line | x |\n| `node <n> is gone: <why>` | a |\n| `<n> is \"up\"` | b |\n| `node <n> is lost` | c |\n",
+            "| event | line |\n| `gone` | `node <n> is gone: <why>` | a |\n| `up` | `<n> is \"up\"` | b |\n| `lost` | `node <n> is lost` | c |\n",
         );
         let written = pattern(
             &joined("fn f() { say(\"node {node} is \\\n        gone: {}\", why); \"{:02} is \\\"up\\\"\"; \"node {n} was lost\""),

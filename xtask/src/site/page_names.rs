@@ -13,7 +13,8 @@ use super::page_text::{CodeBlock, PageText, without_code};
 use crate::finding::Finding;
 
 /// Names that begin as series do and are others: names of sessions and roles.
-const NO_SERIES: &[&str] = &["weir_check", "weir_position", "weir_recovery", "weir_return", "weir_writes_N"];
+const NO_SERIES: &[&str] =
+    &["weir_check", "weir_position", "weir_recovery", "weir_return", "weir_shard", "weir_shard_key", "weir_writes_N"];
 /// Pages that speak of what was, or of the inside.
 const LEFT_OUT: &[&str] = &["CHANGELOG.md", "docs/design/", "crates/"];
 

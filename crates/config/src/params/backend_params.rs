@@ -1,5 +1,5 @@
 //! The PostgreSQL servers and how they are kept equal.
-use crate::ClusteringMode;
+use crate::{ClusteringMode, CrossShardReads};
 
 use super::{ConfigParam, ParamContext, ParamEffect, ParamGroup, ParamIndexing, ParamKind, ParamLikeness};
 use crate::visibility::ValueVisibility::{Everyone, Operators};
@@ -11,7 +11,7 @@ const BUILT: ConfigParam = ConfigParam { effect: ParamEffect::Built, ..ROW };
 pub(super) const ROWS: &[ConfigParam] = &[
     ConfigParam { name: "backend_clustering_mode", kind: ParamKind::Enum { values: &["streaming_replication", "native_replication", "logical_replication", "snapshot_isolation", "raw"], also: &[] }, default: "streaming_replication", applies: ParamContext::AtStart,
         set: |c, _, v| c.clustering_mode = ClusteringMode::from_word(v.word()),
-        help: "How the servers are kept equal. streaming_replication: PostgreSQL does it, reads may go to standbys. raw: nobody does, everything goes to the first server in use. One that its health check finds dead is out of use until it is attached, and the next one has everything; without a health check it is waited for. The others are refused for now.", ..BUILT },
+        help: "How the servers are kept equal. streaming_replication: PostgreSQL does it, reads may go to standbys. raw: nobody does, everything goes to the first server in use. A server that its health check finds dead is out of use until it is attached, and the next one has everything; without a health check it is waited for. The others are refused for now.", ..BUILT },
     ConfigParam { name: "backend_hostname", kind: ParamKind::Text(Everyone), default: "", applies: ParamContext::OnReload, indexed: ParamIndexing::Node,
         set: |c, n, v| c.node(n).hostname = v.text(),
         help: "Host name or address of a node, or the directory of its unix socket if it begins with a slash. Empty: there is no such node.", ..BUILT },
@@ -39,6 +39,18 @@ pub(super) const ROWS: &[ConfigParam] = &[
     ConfigParam { name: "backend_agent", kind: ParamKind::Text(Operators), default: "", applies: ParamContext::OnReload, indexed: ParamIndexing::Node, since: "Weir 0.1",
         set: |c, n, v| c.node(n).agent = v.text(),
         help: "Host and port of the weir agent beside a node (port 9797 if none is named). Empty: there is none.", ..BUILT },
+    ConfigParam { name: "backend_shard", kind: ParamKind::Int { min: 0, max: 127 }, default: "0", applies: ParamContext::NewNodeOnReload, indexed: ParamIndexing::Node, since: "Weir 0.1",
+        set: |c, n, v| c.node(n).shard = v.count() as u16,
+        help: "With parallel_mode = on: the shard that a node belongs to. The nodes of shard 0 are the cluster that has everything that is not sharded. Every other shard is one server for now, without standbys and failover.", ..BUILT },
+    ConfigParam { name: "parallel_mode", kind: ParamKind::Bool, default: "off", applies: ParamContext::AtStart, since: "Weir 0.1",
+        set: |c, _, v| c.sharding.is_on = v.bool(),
+        help: "Tables may be spread over several servers (backend_shard), as weir shard says. A statement that concerns rows of one shard goes there, and a SELECT of several to the engine (weir shard engine); another one about such tables is refused.", ..BUILT },
+    ConfigParam { name: "cross_shard_reads", kind: ParamKind::Enum { values: &CrossShardReads::WORDS, also: &[] }, default: "snapshot", applies: ParamContext::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.sharding.reads = CrossShardReads::of_word(v.word()).unwrap_or_default(),
+        help: "With parallel_mode = on: what a statement that reads several shards sees of a transaction that wrote on several. latest: each shard as it is, perhaps before the commit on one and after it on another. snapshot: nobody sees such a commit in part; for now no transaction writes on several shards then.", ..BUILT },
+    ConfigParam { name: "system_db_dbname", kind: ParamKind::Text(Everyone), default: "", applies: ParamContext::AtStart, since: "Weir 0.1",
+        set: |c, _, v| c.sharding.engine_database = v.text(),
+        help: "With parallel_mode = on: the database on shard 0 that says which tables are sharded, and how. Empty: one for each database, whose name ends in _engine.", ..BUILT },
     ConfigParam { name: "replication_mode", kind: ParamKind::Bool, default: "off", applies: ParamContext::AtStart, hidden: true,
         help: "Left over from files older than Pgpool-II 4.2; backend_clustering_mode replaced it.", ..ROW },
     ConfigParam { name: "replication_stop_on_mismatch", kind: ParamKind::Bool, default: "off", applies: ParamContext::OnReload,

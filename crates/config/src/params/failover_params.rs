@@ -42,7 +42,7 @@ pub(super) const ROWS: &[ConfigParam] = &[
         help: "Shortest time between two such attachments.", ..BUILT },
     ConfigParam { name: "failover_mode", kind: ParamKind::Enum { values: &["auto", "builtin", "command", "follow", "off"], also: &[] }, default: "auto", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.failover.mode = FailoverMode::of_word(v.word()),
-        help: "Who makes a standby the primary when the primary is lost. builtin: Weir does, over SQL. command: failover_command does. follow: somebody else does, such as Patroni, and Weir follows. off: only an operator. auto: command if failover_command is set, else follow.", ..BUILT },
+        help: "The one who makes a standby the primary when the primary is lost. builtin: Weir does, over SQL. command: failover_command does. follow: somebody else does, such as Patroni, and Weir follows. off: only an operator. auto: command if failover_command is set, else follow.", ..BUILT },
     ConfigParam { name: "failover_alone", kind: ParamKind::Bool, default: "off", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.failover.company = if v.bool() { OtherPromoters::Alone } else { OtherPromoters::Possible },
         help: "Says that no other proxy promotes the same servers. off: a majority of the standbys must agree, and a primary that is silent but not proven dead is replaced only where synchronous standbys keep it from acknowledging anything. on: one standby is enough unless standbys are synchronous, and silence is.", ..BUILT },

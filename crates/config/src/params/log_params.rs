@@ -1,7 +1,7 @@
 //! Logging and files.
 use std::path::PathBuf;
 
-use crate::LogLevel;
+use crate::{LogFormat, LogLevel};
 
 use super::{ConfigParam, INT_MAX, ParamContext, ParamEffect, ParamGroup, ParamKind};
 use crate::visibility::ValueVisibility::{Everyone, Operators};
@@ -41,9 +41,9 @@ pub(super) const ROWS: &[ConfigParam] = &[
     ConfigParam { name: "log_truncate_on_rotation", kind: ParamKind::Bool, default: "off", applies: ParamContext::OnReload,
         set: |c, _, v| c.log.file.truncates = v.bool(),
         help: "Overwrite a file of the same name instead of adding to it.", ..BUILT },
-    ConfigParam { name: "log_format", kind: ParamKind::Enum { values: &["text", "json"], also: &[] }, default: "text", applies: ParamContext::OnReload, since: "Weir 0.1",
-        set: |c, _, v| c.log.is_json = v.word() == "json",
-        help: "Form of the log: lines of text with log_line_prefix, or a JSON object on each line.", ..BUILT },
+    ConfigParam { name: "log_format", kind: ParamKind::Enum { values: &["text", "json", "logfmt"], also: &[] }, default: "text", applies: ParamContext::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.log.format = match v.word() { "json" => LogFormat::Json, "logfmt" => LogFormat::Logfmt, _ => LogFormat::Text },
+        help: "Form of the log: lines of text with log_line_prefix, or a JSON object or name=value pairs (logfmt) on each line, with the name of its event.", ..BUILT },
     ConfigParam { name: "log_min_duration_statement", kind: ParamKind::Millis { min: -1, max: INT_MAX }, default: "-1", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.log.slow_ms = u64::try_from(v.int()).ok(),
         help: "Log statements that took at least so long, the wait for a server connection included, with the time split, the node and the routing rule. 0: all. -1: none.", ..BUILT },

@@ -241,34 +241,93 @@ fn a_second_primary_of_the_same_timeline_is_found_and_so_are_those_that_followed
     }
 }
 
-/// Node 0 was promoted, and node 1 followed it. Node 2 never heard of the new timeline, and is the only one that may be promoted.
-#[test]
-fn a_standby_that_never_received_the_newest_timeline_begins_another_one_of_its_number() {
+/// Node 1 has followed node 0, which was promoted.
+fn on_new(mark: Mark) -> ServerFacts {
+    ServerFacts { history: promoted(95).history, mark, ..standby(99, 510) }
+}
+
+/// Node 2 has never heard of the new timeline, and is the only one that may be promoted. It is told to.
+fn behind() -> Play {
     let mut play = Play::new(|rules| {
         rules.nodes.iter_mut().for_each(|node| node.agent = AgentPresence::None);
         rules.nodes[1].priority = 0;
     });
-    let on_new = |position| ServerFacts { history: promoted(95).history, ..standby(position, 5) };
     play.state = FailoverState::new(&play.rules, None, 9, &BTreeSet::new());
-    play.after(1000, [seen(ServerFacts { position: 99, ..promoted(95) }), seen(on_new(99)), seen(standby(95, 5))]);
+    let followed = ServerFacts { position: 99, ..promoted(95) };
+    play.after(1000, [seen(followed), seen(on_new(Mark::default())), seen(standby(95, 5))]);
     for passed in [1000, 500] {
-        play.after(passed, [gone(LookFailure::Refused), seen(on_new(99)), seen(standby(95, 510))]);
+        play.after(passed, [gone(LookFailure::Refused), seen(on_new(Mark::default())), seen(standby(95, 510))]);
     }
-    let mark = promise(BALLOT);
+    pledge_behind(&mut play, BALLOT, cut_off(95, promise(BALLOT)));
+    assert!(play.said.contains(&"promote 2".to_owned()), "{:?}", play.said);
+    play
+}
+
+/// Nodes 1 and 2 pledge, and node 0 is gone.
+fn pledge_behind(play: &mut Play, ballot: Ballot, of_2: ServerFacts) {
+    let mark = Mark { promised: ballot, ..of_2.mark };
     play.now += 10;
-    for (node, facts) in [(1, ServerFacts { mark, ..on_new(99) }), (2, cut_off(95, mark))] {
-        play.tell(FailoverEvent::Pledged { node, ballot: BALLOT, outcome: PledgeReply::Given { facts } });
+    for (node, facts) in [(1, on_new(promise(ballot))), (2, ServerFacts { mark, ..of_2 })] {
+        play.tell(FailoverEvent::Pledged { node, ballot, outcome: PledgeReply::Given { facts } });
     }
     play.now += 10;
     play.probed(0, gone(LookFailure::Refused));
-    assert!(play.said.contains(&"promote 2".to_owned()), "{:?}", play.said);
-    play.tell(FailoverEvent::Promoted { node: 2, ballot: BALLOT, done: Done::Yes });
-    let facts = ServerFacts { mark, ..promoted(95) };
-    play.tell(FailoverEvent::Writable { node: 2, ballot: BALLOT, outcome: Ok(facts) });
-    let vote = Vote { ballot: BALLOT, epoch: Epoch { ballot: BALLOT, node: 2, replaced: Some(0) }, parent: Epoch::found(0) };
-    play.tell(FailoverEvent::Repointed { node: 2, vote, outcome: VoteAnswer::Yes });
+}
+
+/// Node 2 takes writes, on a timeline of the number that nodes 0 and 1 have.
+fn win_behind(play: &mut Play, ballot: Ballot) {
+    play.tell(FailoverEvent::Promoted { node: 2, ballot, done: Done::Yes });
+    play.tell(FailoverEvent::Writable { node: 2, ballot, outcome: Ok(ServerFacts { mark: promise(ballot), ..promoted(95) }) });
+    let vote = Vote { ballot, epoch: Epoch { ballot, node: 2, replaced: Some(0) }, parent: Epoch::found(0) };
+    for node in [2, 1] {
+        play.tell(FailoverEvent::Repointed { node, vote, outcome: VoteAnswer::Yes });
+    }
+}
+
+/// A Weir that was started anew looks at the servers, and nodes 1 and 2 pledge to its attempt, if it makes one.
+fn goes_on(play: &mut Play, of_2: &ServerFacts) -> Option<Ballot> {
+    for _ in 0..8 {
+        if play.state.attempt.is_none() {
+            play.after(500, [gone(LookFailure::Refused), seen(on_new(promise(BALLOT))), seen(of_2.clone())]);
+        }
+    }
+    let ballot = play.state.attempt.as_ref()?.ballot;
+    pledge_behind(play, ballot, of_2.clone());
+    Some(ballot)
+}
+
+fn check_others_are_apart(play: &Play) {
     assert_eq!((play.state.primary(), play.state.durable.apart.clone()), (Some(2), [0, 1].into()), "{:?}", play.said);
-    assert!(is_out(&play, 1), "it would go on in another log than its own");
+    assert!(is_out(play, 1), "it would go on in another log than its own");
+    assert!(play.state.durable.ahead.is_empty() && play.state.durable.told.is_empty());
+}
+
+#[test]
+fn a_standby_that_never_received_the_newest_timeline_begins_another_one_of_its_number() {
+    let mut play = behind();
+    win_behind(&mut play, BALLOT);
+    check_others_are_apart(&play);
+}
+
+/// Nothing on the servers tells who had the timeline before.
+#[test]
+fn a_weir_that_goes_on_with_such_a_promotion_knows_who_had_the_timeline_before() {
+    let of_another = Ballot { term: 1, weir: 11 };
+    let epoch = Epoch { ballot: of_another, node: 2, replaced: Some(0) };
+    for voted in [None, Some(Vote { ballot: of_another, epoch, parent: Epoch::found(0) })] {
+        let mut play = behind();
+        play.state = FailoverState::new(&play.rules, DurableState::parse(&play.state.durable.show()), 9, &BTreeSet::new());
+        let mark = Mark { promised: voted.map_or(BALLOT, |vote| vote.ballot), vote: voted };
+        let of_2 = ServerFacts { mark, started_at: 2, ..promoted(95) };
+        goes_on(&mut play, &of_2);
+        if voted.is_none() {
+            assert!(play.said.contains(&"stuck NoStandby".to_owned()), "{:?}", play.said);
+            play.tell(FailoverEvent::Operator { ticket: 7, request: OperatorRequest::Promote(2) });
+            let ballot = goes_on(&mut play, &of_2).expect("it is forced");
+            win_behind(&mut play, ballot);
+        }
+        check_others_are_apart(&play);
+    }
 }
 
 #[test]

@@ -233,7 +233,7 @@ fn a_primary_that_does_not_come_to_an_end_is_ended_and_started_again() {
 #[test]
 fn a_primary_that_is_stopped_is_started_again_if_its_agent_says_nothing_for_three_seconds() {
     let standbys = || seen(standby(100, 5));
-    // One that archives for long is not stopped yet.
+    // A primary that archives for long is not stopped yet.
     let mut play = to_stop();
     for _ in 0..6 {
         play.after(1000, [gone(LookFailure::ShuttingDown), standbys(), standbys()]);

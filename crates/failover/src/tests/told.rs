@@ -1,4 +1,4 @@
-//! What a Weir says of decisions that it finds on servers: no failover that it did not see, and none that was not.
+//! Words of a Weir on decisions that it finds on servers: no failover that it did not see, and none that was not.
 
 use super::*;
 

@@ -60,6 +60,11 @@ impl Oracle {
         }
     }
 
+    /// True if a leader was told that writes of this epoch stopped.
+    pub fn has_stopped(&self, epoch: u64) -> bool {
+        epoch < self.stopped_before
+    }
+
     pub fn writes_stopped(&mut self, epoch: u64) {
         self.stopped_before = self.stopped_before.max(epoch + 1);
     }

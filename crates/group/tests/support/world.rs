@@ -214,6 +214,57 @@ pub fn run_lone_opening(seed: u64, left_out: LeftOut) -> Option<SeedRun> {
     is_other.then_some(SeedRun { found: world.oracle.found, counts: world.counts, well_after_ms: 0 })
 }
 
+/// Time from the death of a member until its writes count as stopped, of which some had passed before they were closed: in thousandths of the lease.
+pub fn run_dead_member(seed: u64, left_out: LeftOut) -> Option<u64> {
+    const CLOSED_AFTER: u64 = SECOND / 5;
+    let mut world = World::new(seed, left_out);
+    if world.hosts.len() < 3 || world.hosts.iter().any(|of| !of.row.may_lead()) || world.settings.no_show_ms.is_some() {
+        return None;
+    }
+    world.queue.retain(|Reverse((_, _, slot))| !matches!(world.slots[*slot], Some(WorldEvent::Fault | WorldEvent::Heal)));
+    (world.is_faulty, world.delay_us, world.disk_us) = (false, 3_000, 3_000);
+    world.go_on(8 * SECOND);
+    let leader = world.leader()?;
+    let (epoch, _) = world.oracle.newest()?.writes.open()?;
+    let dead = (leader + 1) % world.hosts.len();
+    for host in (0..world.hosts.len()).filter(|host| *host != dead) {
+        (world.cut[host][dead], world.cut[dead][host]) = (true, true);
+    }
+    let died_at = world.now;
+    world.go_on(CLOSED_AFTER);
+    world.promotions = Promotions::Kept;
+    world.request_leader(GroupRequest::CloseWrites { text: Some(String::new()) });
+    while !world.oracle.has_stopped(epoch) && world.now < died_at + 4 * SECOND {
+        world.go_on(SECOND / 100);
+    }
+    Some((world.now - died_at) / world.settings.lease_ms)
+}
+
+/// Writes are closed while a member hears nobody any more, which the leader had not heard before: its lease goes by what another one answered.
+pub fn run_far_member(seed: u64, left_out: LeftOut) -> Option<SeedRun> {
+    let mut world = World::new(seed, left_out);
+    if world.hosts.len() < 3 || world.hosts.iter().any(|of| !of.row.may_lead()) || world.settings.no_show_ms.is_some() {
+        return None;
+    }
+    world.queue.retain(|Reverse((_, _, slot))| !matches!(world.slots[*slot], Some(WorldEvent::Fault | WorldEvent::Heal)));
+    (world.is_faulty, world.delay_us, world.disk_us) = (false, 3_000, 3_000);
+    world.go_on(8 * SECOND);
+    let leader = world.leader()?;
+    world.oracle.newest()?.writes.open()?;
+    let far = (leader + 1) % world.hosts.len();
+    (world.cut[far][leader], world.cut[leader][far]) = (true, true);
+    let lease_us = 1_000 * world.settings.lease_ms;
+    world.go_on(lease_us * 2 / 5);
+    world.promotions = Promotions::Kept;
+    for host in (0..world.hosts.len()).filter(|host| *host != far) {
+        (world.cut[host][far], world.cut[far][host]) = (true, true);
+    }
+    world.request_leader(GroupRequest::CloseWrites { text: Some(String::new()) });
+    world.go_on(2 * lease_us);
+    let is_closed = world.oracle.newest()?.writes.closed().is_some();
+    is_closed.then_some(SeedRun { found: world.oracle.found, counts: world.counts, well_after_ms: 0 })
+}
+
 impl World {
     fn go_on(&mut self, lasts: u64) {
         let end = self.now + lasts;

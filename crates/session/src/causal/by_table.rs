@@ -2,6 +2,7 @@
 
 use crate::causal::seen_positions::ChangeToShow;
 use crate::context::Context;
+use crate::query_cache::cached_results::TextCacheFacts;
 use crate::routing::classify;
 use crate::session::Session;
 use crate::statements::Statement;
@@ -19,20 +20,38 @@ pub enum SnapshotExtent {
     Open,
 }
 
-/// Returns the last change that a statement's answer may show.
+/// Returns the round that covers all changes by anybody; 0: none.
 #[inline]
-pub fn to_show(s: &mut Session, w: &Context, statement: &Statement, extent: SnapshotExtent) -> ChangeToShow {
+pub fn newest(s: &Session, w: &Context) -> u64 {
     let changes = &w.shared.changes;
     changes.track(|| w.shared.positions.next_round());
     w.follow(&s.account.known);
-    let versions = &changes.versions;
-    let newest = versions.newest();
+    changes.versions.newest()
+}
+
+/// Returns the last change that a statement's answer may show. `newest`: the round of any.
+#[inline]
+pub fn to_show(s: &mut Session, w: &Context, statement: &Statement, extent: SnapshotExtent, newest: u64) -> ChangeToShow {
     if newest <= w.shared.positions.shown_by_all() {
         // All standbys show every change: a lookup would save no wait.
         return ChangeToShow { round: newest, slot: None };
     }
-    let slots = if extent == SnapshotExtent::One { slots_shown(s, w, statement) } else { None };
-    last_change(versions, s.account.known.slot(versions), slots.as_deref())
+    last_shown(s, w, statement, extent)
+}
+
+/// Apart, so that the usual read pays for no call.
+#[inline(never)]
+fn last_shown(s: &mut Session, w: &Context, statement: &Statement, extent: SnapshotExtent) -> ChangeToShow {
+    let versions = &w.shared.changes.versions;
+    let database = s.account.known.slot(versions);
+    match statement.caching.as_deref() {
+        Some(caching) if extent == SnapshotExtent::One => {
+            let place = classify::place_of(s, w);
+            let known = caching.shows.look(place, |slots| last_change(versions, database, slots.as_deref()));
+            known.unwrap_or_else(|| last_change(versions, database, slots_shown(s, w, caching, place).as_deref()))
+        }
+        Some(_) | None => last_change(versions, database, None),
+    }
 }
 
 /// `None`: of anything in the database.
@@ -58,15 +77,10 @@ pub(super) fn slots_of(versions: &TableVersions, database: &str, tables: &[u32])
 }
 
 /// Returns the slots a statement may show; `None`: any relation of its database.
-#[inline]
-fn slots_shown(s: &mut Session, w: &Context, statement: &Statement) -> Option<Rc<[Slot]>> {
-    let caching = statement.caching.as_deref()?;
-    let place = classify::place_of(s, w);
+#[cold]
+fn slots_shown(s: &Session, w: &Context, caching: &TextCacheFacts, place: u64) -> Option<Rc<[Slot]>> {
     if place == 0 {
         return None;
-    }
-    if let Some(known) = caching.shows.at(place) {
-        return known;
     }
     let catalog = s.account.known.catalog()?;
     let tables = caching.text.tables_shown(&catalog, &classify::path_in(s, &catalog));

@@ -37,7 +37,9 @@ fn judge_reader(s: &mut Session, w: &Context, statement: &Statement) -> HeldRead
         (CausalReads::Off | CausalReads::Session, _) => return HeldReadOutcome::Shown,
         (CausalReads::Tables, Some(wait)) => SeenRounds { primary: wait.round, ..SeenRounds::default() },
         (CausalReads::Tables, None) => {
-            SeenRounds { primary: by_table::to_show(s, w, statement, SnapshotExtent::One).round, ..SeenRounds::default() }
+            let newest = by_table::newest(s, w);
+            let change = by_table::to_show(s, w, statement, SnapshotExtent::One, newest);
+            SeenRounds { primary: change.round, ..SeenRounds::default() }
         }
         (CausalReads::Global, Some(wait)) => SeenRounds { primary: wait.round, standbys: wait.round, ..SeenRounds::default() },
         (CausalReads::Global, None) => positions.told(),

@@ -45,8 +45,9 @@ impl CausalReadState {
         }
     }
 
+    #[inline]
     pub fn mode(&self, w: &Context) -> CausalReads {
-        self.own.unwrap_or(w.peek_config().routing.causal_reads())
+        self.own.unwrap_or(w.causal_reads())
     }
 
     /// True if reads go on showing what the session has seen, on any server.

@@ -4,6 +4,8 @@
 //! transaction with a known xid. A statement that only may write leaves the query to a later one, at the latest the COMMIT.
 //! Decisions are in `failover::commit_outcome`.
 //!
+//! The COMMIT repeats it where no answer of the last moment proves that the server lives (`server_lives`).
+//!
 //! A failing query would fail the client's transaction: permission is checked before it begins, and the query prepared again if
 //! code may have deallocated it.
 
@@ -20,7 +22,7 @@ use crate::statements::{Statement, StatementTrait};
 use crate::upstream::left::LeftoverState;
 use crate::upstream::numbered::{EffectiveUser, TransactionContent, XidState};
 use std::num::NonZeroU64;
-use weir_failover::commit_outcome::{LogLineage, TransactionNumber};
+use weir_failover::commit_outcome::{LogLineage, ServerLife, TransactionNumber};
 use weir_sql::facts::{StateKind, StateKinds, StatementVerb, TransactionEnd, TransactionVerb};
 use weir_sql::own;
 use weir_wire::back::{ReceivedReport, read_row};
@@ -136,6 +138,7 @@ fn ask_if_due(s: &mut Session, w: &Context, statement: &Statement) {
         // The query takes a snapshot: only ahead of a statement that takes one, or at the last moment.
         (XidState::Due, StatementVerb::Select) => &NUMBER_IF_ANY,
         (XidState::Due, _) if is_commit => &NUMBER_IF_ANY,
+        (XidState::Known { .. }, _) if is_commit && !w.shared.lives.is_fresh(conn.status.address.node, at) => &NUMBER_IF_ANY,
         (XidState::No, _) if may_write && statement.transaction == TransactionVerb::None => {
             txn.numbered.asked = XidState::Due;
             return;
@@ -144,12 +147,15 @@ fn ask_if_due(s: &mut Session, w: &Context, statement: &Statement) {
     };
     let replies = &upstream.replies;
     let may_speak = may_ask && !replies.is_unsynced() && !replies.is_skipping() && !replies.is_copying_in() && !is_mid_message;
-    if !may_speak {
-        txn.numbered.asked = XidState::Due;
-        return;
+    txn.numbered.asked = match txn.numbered.asked {
+        XidState::Known { number, at: first, .. } if may_speak => XidState::Known { number, at: first, asked_us: at },
+        XidState::Known { .. } => return,
+        XidState::No | XidState::Due | XidState::Waits { .. } | XidState::Spoiled if may_speak => XidState::Waits { at },
+        XidState::No | XidState::Due | XidState::Waits { .. } | XidState::Spoiled => XidState::Due,
+    };
+    if may_speak {
+        send(s, w, question);
     }
-    txn.numbered.asked = XidState::Waits { at };
-    send(s, w, question);
 }
 
 fn may_have_role(left: &LeftoverState) -> bool {
@@ -251,7 +257,7 @@ fn close(out: &mut Vec<u8>, id: StatementId) {
 }
 
 /// Takes a whole row: the server's line or the xid.
-pub fn on_row(s: &mut Session, header: MessageHeader) {
+pub fn on_row(s: &mut Session, w: &Context, header: MessageHeader) {
     let body = s.down.unseen().get(HEADER_BYTES..header.frame_bytes()).unwrap_or_default();
     let cells = read_row(body).unwrap_or_default();
     let text = |at: usize| cells.get(at).copied().flatten().and_then(|cell| std::str::from_utf8(cell).ok());
@@ -270,12 +276,17 @@ pub fn on_row(s: &mut Session, header: MessageHeader) {
         ServerLine::Unasked | ServerLine::Hidden => return,
     };
     let numbered = &mut upstream.txn.numbered;
-    let XidState::Waits { at } = numbered.asked else { return };
+    let (XidState::Waits { at: asked_us } | XidState::Known { asked_us, .. }) = numbered.asked else { return };
     let number = read.and_then(|(xid, said)| {
         let xid: NonZeroU64 = xid.parse().ok()?;
         Some(TransactionNumber { xid, node: conn.status.address.node, line, said_ms: said.parse().ok()? })
     });
-    numbered.asked = number.map_or(XidState::Due, |number| XidState::Known { number, at });
+    if let Some(TransactionNumber { node, said_ms, .. }) = number {
+        w.shared.lives.note(node, ServerLife { line, from_us: conn.opened_us, to_us: asked_us, said_ms });
+    }
+    if matches!(numbered.asked, XidState::Waits { .. }) {
+        numbered.asked = number.map_or(XidState::Due, |number| XidState::Known { number, at: asked_us, asked_us });
+    }
 }
 
 /// Handles a refusal: the client's transaction may have failed.
@@ -289,7 +300,12 @@ pub fn on_refused(s: &mut Session, w: &Context, report: &ReceivedReport<'_>) {
         ServerLine::Asked { .. } if report.sqlstate == b"57014" => return conn.line = ServerLine::Unasked,
         ServerLine::Asked { .. } => {}
         ServerLine::Unasked | ServerLine::Known { .. } | ServerLine::Hidden => {
-            upstream.txn.numbered.asked = XidState::Spoiled;
+            let asked = &mut upstream.txn.numbered.asked;
+            *asked = match *asked {
+                // A server that goes down refuses the question in front of a COMMIT, and its number tells the outcome.
+                known @ XidState::Known { .. } => known,
+                XidState::No | XidState::Due | XidState::Waits { .. } | XidState::Spoiled => XidState::Spoiled,
+            };
             upstream.txn.refused = Some(fault.clone());
             if report.sqlstate != b"42501" {
                 return;

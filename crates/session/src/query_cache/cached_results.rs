@@ -238,18 +238,39 @@ pub struct TextCacheFacts {
     pub(crate) shows: PlaceMemo<Option<Rc<[Slot]>>>,
     /// Place where the text is neither cached nor changes anything.
     indifferent: Cell<u64>,
+    /// Last effect found.
+    effect: Cell<KnownEffect>,
+    /// True for one statement that does not change what names mean.
+    is_plain: bool,
     /// Place where the text writes although nothing shows it.
     unseen_write: Cell<u64>,
 }
 
+/// Changes by a text that leave nothing else to note, without a query cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KnownEffect {
+    Unknown,
+    /// None, whatever names mean.
+    Nothing,
+    /// As `Nothing`, and may end a transaction.
+    End,
+    NothingAt(u64),
+    /// One slot, and no end of a transaction.
+    SlotAt(u64, Slot),
+    /// Slots are in `touches`.
+    TablesAt(u64),
+}
+
 impl TextCacheFacts {
-    pub fn new(text: CacheTextFacts) -> TextCacheFacts {
+    pub fn new(text: CacheTextFacts, is_plain: bool) -> TextCacheFacts {
         TextCacheFacts {
             text,
             reads: PlaceMemo::default(),
             touches: PlaceMemo::default(),
             shows: PlaceMemo::default(),
             indifferent: Cell::new(0),
+            effect: Cell::new(KnownEffect::Unknown),
+            is_plain,
             unseen_write: Cell::new(0),
         }
     }
@@ -266,6 +287,7 @@ impl TextCacheFacts {
     /// A standby refused the text as a write: its tables are unknown.
     pub fn note_unseen_write(&self, place: u64) {
         self.indifferent.set(0);
+        self.effect.set(KnownEffect::Unknown);
         self.unseen_write.set(place);
     }
 
@@ -283,13 +305,45 @@ impl TextCacheFacts {
         place != 0 && self.indifferent.get() == place
     }
 
-    /// `may_keep`: a cache exists.
-    pub fn note_indifference(&self, place: u64, may_keep: bool) {
-        let is_kept = || may_keep && self.text.reads != CachePermission::Never && !matches!(self.reads.at(place), Some(None));
+    /// With a cache.
+    pub fn note_indifference(&self, place: u64) {
+        let is_kept = || self.text.reads != CachePermission::Never && !matches!(self.reads.at(place), Some(None));
         let changes = || !self.touches.at(place).is_some_and(|slots| slots.is_empty());
         if self.text.end == PossibleTransactionEnd::None && !is_kept() && !changes() {
             self.indifferent.set(place);
         }
+    }
+
+    #[inline]
+    pub fn effect_at(&self, place: u64) -> KnownEffect {
+        match self.effect.get() {
+            known @ (KnownEffect::Nothing | KnownEffect::End) => known,
+            known @ (KnownEffect::NothingAt(at) | KnownEffect::SlotAt(at, _) | KnownEffect::TablesAt(at)) if at == place => known,
+            KnownEffect::NothingAt(_) | KnownEffect::SlotAt(..) | KnownEffect::TablesAt(_) | KnownEffect::Unknown => {
+                self.find_effect(place)
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn find_effect(&self, place: u64) -> KnownEffect {
+        if !self.is_plain || self.has_written_unseen() {
+            return KnownEffect::Unknown;
+        }
+        let ends = self.text.end != PossibleTransactionEnd::None;
+        let at_place = |slots: &Rc<[Slot]>| match **slots {
+            [] if ends => KnownEffect::Unknown,
+            [] => KnownEffect::NothingAt(place),
+            [slot] if !ends => KnownEffect::SlotAt(place, slot),
+            _ => KnownEffect::TablesAt(place),
+        };
+        let effect = match self.text.is_idle {
+            true if ends => KnownEffect::End,
+            true => KnownEffect::Nothing,
+            false => self.touches.look(place, at_place).unwrap_or(KnownEffect::Unknown),
+        };
+        self.effect.set(effect);
+        effect
     }
 }
 
@@ -307,7 +361,13 @@ impl<T> Default for PlaceMemo<T> {
 
 impl<T: Clone> PlaceMemo<T> {
     pub fn at(&self, place: u64) -> Option<T> {
-        self.0.borrow().iter().flatten().find(|(known, _)| *known == place).map(|(_, found)| found.clone())
+        self.look(place, T::clone)
+    }
+
+    /// As `at`, without a copy. `look` must not use the memo.
+    #[inline]
+    pub fn look<R>(&self, place: u64, look: impl FnOnce(&T) -> R) -> Option<R> {
+        self.0.borrow().iter().flatten().find(|(known, _)| *known == place).map(|(_, found)| look(found))
     }
 
     pub fn note(&self, place: u64, found: T) {
@@ -350,6 +410,35 @@ mod tests {
         assert_eq!([1, 2, 5].map(|place| memo.at(place)), [None, Some(20), Some(50)]);
         memo.note(5, 51);
         assert_eq!((memo.at(5), memo.at(2)), (Some(51), None));
+        assert_eq!((memo.look(5, |found| found + 1), memo.look(2, |found| found + 1)), (Some(52), None));
+    }
+
+    #[test]
+    fn the_effect_of_a_text_is_known_at_its_place_or_whatever_names_mean() {
+        use KnownEffect::{End, Nothing, NothingAt, SlotAt, TablesAt, Unknown};
+        const PLAIN: bool = true;
+        for (sql, is_plain, touched, at_7, at_8) in [
+            ("select a from t", PLAIN, Some(&[][..]), NothingAt(7), Unknown),
+            ("insert into t values (1)", PLAIN, Some(&[5][..]), SlotAt(7, 5), Unknown),
+            ("insert into t values (1)", PLAIN, Some(&[5, 6][..]), TablesAt(7), Unknown),
+            ("insert into t values (1)", PLAIN, None, Unknown, Unknown),
+            ("insert into t values (1)", !PLAIN, Some(&[5][..]), Unknown, Unknown),
+            ("begin", PLAIN, None, Nothing, Nothing),
+            ("set search_path = a", !PLAIN, None, Unknown, Unknown),
+            ("commit", PLAIN, None, End, End),
+            ("rollback", PLAIN, None, End, End),
+        ] {
+            let facts =
+                TextCacheFacts::new(CacheTextFacts::of(&weir_sql::facts(sql.as_bytes()), sql, &CacheConfig::default()), is_plain);
+            if let Some(slots) = touched {
+                facts.touches.note(7, slots.into());
+            }
+            for _ in 0..2 {
+                assert_eq!((facts.effect_at(7), facts.effect_at(8)), (at_7, at_8), "{sql}");
+            }
+            facts.note_unseen_write(8);
+            assert_eq!((facts.effect_at(7), facts.effect_at(8)), (Unknown, Unknown), "{sql}: a standby refused it as a write");
+        }
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Invalidation by a session's statements. Changes are noted when a statement is sent, raised before the commit leaves, and settled when
 //! it is answered. Without a cache they only serve causal reads.
 
+use super::cached_results::{KnownEffect, TextCacheFacts};
 use super::{Context, Session};
-use crate::catalogs::UNKNOWN;
+use crate::catalogs::{KnownDatabase, UNKNOWN};
 use crate::routing::classify;
 use crate::session::{FAILED, IDLE, SessionServer};
 use crate::session_state::temporary::TemporaryObjects;
@@ -146,47 +147,101 @@ fn plan(s: &mut Session, w: &Context, statement: &Statement, meaning: NameMeanin
 /// Adds the database's slot if definitions changed since the slots were found: the transaction may have written more, for instance by a
 /// new trigger whose lock delayed the write. Needed before the commit leaves: a waiting session may hear of the change late.
 fn with_what_changed(s: &Session, writes: &PendingInvalidations, changes: &TableChanges, slots: Rc<[Slot]>) -> Rc<[Slot]> {
-    let has_more = !writes.wrote.is_empty() || writes.raised.is_some();
-    if !has_more || !is_redefined(s, writes) {
+    if writes.is_unnoted() || !is_redefined(&s.account.known, writes) {
         return slots;
     }
     slots.iter().copied().chain([s.account.known.slot(&changes.versions)]).collect()
 }
 
 /// True if definitions changed since the writes were found.
-fn is_redefined(s: &Session, writes: &PendingInvalidations) -> bool {
-    writes.edition == UNKNOWN || s.account.known.edition() != writes.edition
+#[inline]
+fn is_redefined(known: &KnownDatabase, writes: &PendingInvalidations) -> bool {
+    writes.edition == UNKNOWN || known.edition() != writes.edition
+}
+
+/// Notes a statement whose effect was found before, without a query cache. False: the statement must be looked at.
+#[inline]
+pub(super) fn note_known(s: &mut Session, statement: &Statement) -> bool {
+    let Some(caching) = statement.caching.as_deref() else { return false };
+    if s.state.by_mode && moves(s, statement) {
+        return false;
+    }
+    match caching.effect_at(s.reads.place.number) {
+        KnownEffect::Nothing => true,
+        KnownEffect::End => note_end(s, caching),
+        KnownEffect::NothingAt(_) => is_certain(s),
+        KnownEffect::SlotAt(_, slot) => {
+            is_certain(s)
+                && note_slots(s, |writes| {
+                    writes.note_one(slot);
+                    true
+                })
+        }
+        KnownEffect::TablesAt(place) => {
+            let ends = caching.text.end != PossibleTransactionEnd::None;
+            // Other places may have displaced the slots.
+            is_certain(s) && note_slots(s, |writes| caching.touches.look(place, |slots| writes.note(slots, ends)).is_some())
+        }
+        KnownEffect::Unknown => false,
+    }
+}
+
+/// True if names mean what they mean at the session's place.
+#[inline]
+fn is_certain(s: &Session) -> bool {
+    let is_plain = s.upstream().is_some_and(|upstream| upstream.left.names_are_certain());
+    is_plain && !s.cache.is_adrift && classify::is_placed(s)
 }
 
 #[inline]
+fn note_end(s: &mut Session, caching: &TextCacheFacts) -> bool {
+    let Some(UpstreamState { writes, txn, .. }) = s.upstream_mut() else { return false };
+    if writes.is_unnoted() {
+        return true;
+    }
+    let may_commit = txn.status != FAILED && caching.text.end == PossibleTransactionEnd::Any;
+    if may_commit {
+        writes.ending = EndingCommand::MayEnd;
+    }
+    may_commit
+}
+
+#[inline]
+fn note_slots(s: &mut Session, note: impl FnOnce(&mut PendingInvalidations) -> bool) -> bool {
+    // With `pool_mode = session` a write to everything may have made temporary relations.
+    let (false, Some(SessionServer { upstream, .. })) = (s.state.by_mode, &mut s.server) else { return false };
+    if upstream.writes.is_unnoted() {
+        upstream.writes.edition = s.reads.place.edition;
+    }
+    note(&mut upstream.writes)
+}
+
+/// Looks at a statement, unless its text is known to be neither cached nor to change anything.
+#[inline]
 pub(super) fn note_write(s: &mut Session, w: &Context, statement: &Statement) {
-    if !changes_nothing(s, statement) {
+    let place = s.reads.place.number;
+    let is_indifferent = statement.caching.as_deref().is_some_and(|caching| caching.is_indifferent(place)) && is_certain(s);
+    if !is_indifferent {
         look_at_write(s, w, statement);
     }
 }
 
-#[inline]
-fn changes_nothing(s: &Session, statement: &Statement) -> bool {
-    let (Some(caching), Some(upstream)) = (statement.caching.as_deref(), s.upstream()) else { return false };
-    let is_certain = !s.cache.is_adrift && upstream.left.names_are_certain();
-    is_certain && caching.is_indifferent(s.reads.place.number) && classify::is_placed(s)
-}
-
-fn look_at_write(s: &mut Session, w: &Context, statement: &Statement) {
+pub(super) fn look_at_write(s: &mut Session, w: &Context, statement: &Statement) {
     let changes = &w.shared.changes;
     let caching = statement.caching.as_deref();
     let meaning = meaning(s, w, statement);
     let is_hidden = meaning.is_hidden;
     let plan = plan(s, w, statement, meaning);
     if matches!(plan, InvalidationPlan::Nothing) {
-        if let Some(caching) = caching.filter(|_| !statement.has(StatementTrait::Many)) {
-            caching.note_indifference(meaning.place, w.shared.cached_results.is_some());
+        let is_cached = w.shared.cached_results.is_some();
+        if let Some(caching) = caching.filter(|_| is_cached && !statement.has(StatementTrait::Many)) {
+            caching.note_indifference(meaning.place);
         }
         return;
     }
     let Some(SessionServer { conn, upstream }) = &mut s.server else { return };
     let UpstreamState { writes, left, .. } = &mut **upstream;
-    if writes.wrote.is_empty() && writes.raised.is_none() {
+    if writes.is_unnoted() {
         writes.edition = s.reads.place.edition();
     }
     if let (true, InvalidationPlan::Note(slots) | InvalidationPlan::Raise(slots)) = (s.state.by_mode, &plan) {
@@ -204,15 +259,8 @@ fn look_at_write(s: &mut Session, w: &Context, statement: &Statement) {
     match plan {
         InvalidationPlan::Nothing => {}
         InvalidationPlan::Note(slots) => {
-            // A sent rollback ends a transaction before this statement.
-            let ends = writes.ending != EndingCommand::No
-                || statement.caching.as_deref().is_none_or(|caching| caching.text.end != PossibleTransactionEnd::None);
-            writes.ending = if ends { EndingCommand::MayEnd } else { EndingCommand::No };
-            for slot in slots.iter() {
-                if !writes.wrote.contains(slot) {
-                    writes.wrote.push(*slot);
-                }
-            }
+            let ends = statement.caching.as_deref().is_none_or(|caching| caching.text.end != PossibleTransactionEnd::None);
+            writes.note(&slots, ends);
         }
         InvalidationPlan::RollBack => writes.ending = EndingCommand::RollsBack,
         InvalidationPlan::Raise(slots) => {
@@ -237,19 +285,21 @@ pub(super) fn acknowledge(s: &mut Session, w: &Context) {
         // Reads must now be found by the new definition.
         w.note_change(&s.account.known);
     }
-    let is_redefined = s.upstream().is_some_and(|upstream| is_redefined(s, &upstream.writes));
-    let whole = s.account.known.slot(&changes.versions);
+    let known = &s.account.known;
+    let whole = known.slot(&changes.versions);
     let Some(SessionServer { upstream, .. }) = &mut s.server else { return };
     let writes = &mut upstream.writes;
+    let is_redefined = is_redefined(known, writes);
     if !writes.is_tracked && changes.are_tracked() {
         changes.note_all_told(round);
     }
     if !writes.wrote.is_empty() {
         note_told(changes, whole, is_redefined, &writes.wrote, round);
+        writes.told = round;
     }
     if let Some(raised) = &mut writes.raised {
         if is_redefined {
-            raised.add(&[s.account.known.slot(&changes.versions)]);
+            raised.add(&[whole]);
         }
         raised.note_told(round);
     }
@@ -264,16 +314,45 @@ fn note_told(changes: &TableChanges, whole: Slot, is_redefined: bool, wrote: &[S
 }
 
 /// Settles the writes once no transaction is open; only acknowledges them while more is under way.
+#[inline]
 pub(super) fn settle(s: &mut Session, w: &Context) {
+    if w.shared.cached_results.is_some() || !settle_noted(s, w) {
+        settle_all(s, w);
+    }
+}
+
+/// Settles tracked writes without a query cache. False: there may be others.
+#[inline]
+fn settle_noted(s: &mut Session, w: &Context) -> bool {
+    let (changes, round) = (&w.shared.changes, w.shared.positions.next_round());
+    let known = &s.account.known;
+    let Some(SessionServer { upstream, .. }) = &mut s.server else { return false };
+    let UpstreamState { writes, replies, .. } = &mut **upstream;
+    if !writes.is_tracked || writes.raised.is_some() || !replies.is_only_ours() {
+        return false;
+    }
+    let is_redefined = is_redefined(known, writes);
+    let is_told = writes.told == round && !is_redefined;
+    if !writes.wrote.is_empty() && !is_told && writes.ending != EndingCommand::RollsBack {
+        note_told(changes, known.slot(&changes.versions), is_redefined, &writes.wrote, round);
+    }
+    writes.wrote.clear();
+    writes.ending = EndingCommand::No;
+    true
+}
+
+#[inline(never)]
+fn settle_all(s: &mut Session, w: &Context) {
     if !s.replies().is_only_ours() {
         acknowledge(s, w);
         return;
     }
     let (changes, round) = (&w.shared.changes, w.shared.positions.next_round());
-    let is_redefined = s.upstream().is_some_and(|upstream| is_redefined(s, &upstream.writes));
-    let whole = s.account.known.slot(&changes.versions);
+    let known = &s.account.known;
+    let whole = known.slot(&changes.versions);
     let Some(SessionServer { upstream, .. }) = &mut s.server else { return };
     let writes = &mut upstream.writes;
+    let is_redefined = is_redefined(known, writes);
     if !writes.is_tracked && changes.are_tracked() {
         // Untracked changes may be among those ended.
         changes.note_all_told(round);
@@ -293,7 +372,7 @@ pub(super) fn settle(s: &mut Session, w: &Context) {
     if let Some(mut raised) = writes.raised.take() {
         if is_redefined {
             // A redefinition meanwhile may have widened the writes.
-            raised.add(&[s.account.known.slot(&changes.versions)]);
+            raised.add(&[whole]);
         }
         writes.room = raised.settle(WriterOutcome::Committed { round });
     }

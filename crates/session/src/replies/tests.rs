@@ -617,12 +617,14 @@ fn the_answer_to_a_lost_commit_is_made_up_as_far_as_it_is_due() {
         let bytes = replies.answer_of_one("COMMIT");
         bytes.map(|bytes| bytes.iter().copied().filter(|byte| b"123nC".contains(byte)).map(char::from).collect::<String>())
     };
-    use ExpectedReply::{Bind, Describe, Execute, NumberOurs, Parse, Query, Sync};
+    use ExpectedReply::{Bind, Describe, Execute, NumberOurs, Parse, Query, QueryChange, Sync};
     let is_tag = |answer: Option<String>, tags: &str| answer.is_some_and(|answer| answer.starts_with(tags));
     assert!(is_tag(answer(&[Query]), "C"));
-    assert!(is_tag(answer(&[NumberOurs, Query]), "C"));
+    assert!(is_tag(answer(&[NumberOurs, QueryChange]), "C"));
+    assert!(is_tag(answer(&[QueryChange]), "C"));
     assert!(is_tag(answer(&[Parse, Bind, Describe, Execute, Sync]), "12nC"));
-    assert_eq!(answer(&[Query, Query]), None);
+    assert_eq!(answer(&[Query, QueryChange]), None);
+    assert_eq!(answer(&[Execute, QueryChange]), None);
     assert_eq!(answer(&[Bind, Execute, Bind, Execute, Sync]), None);
     assert_eq!(answer(&[Bind, Execute]), None, "its Sync is still to come");
     assert_eq!(answer(&[]), None);

@@ -42,7 +42,7 @@ pub fn class_of(s: &mut Session, w: &Context, statement: &Statement) -> RouteCla
 }
 
 /// Replaces an `EXECUTE` by the statement that it runs, if that is a known read for any node. `session_state::bring` prepares it
-/// where needed.
+/// where needed. Beside sharded tables it goes by its own text.
 #[inline]
 pub fn stands_for(s: &Session, w: &Context, statement: Rc<Statement>) -> Rc<Statement> {
     if statement.runs.is_none() { statement } else { run_by(s, w, statement) }
@@ -51,6 +51,10 @@ pub fn stands_for(s: &Session, w: &Context, statement: Rc<Statement>) -> Rc<Stat
 fn run_by(s: &Session, w: &Context, statement: Rc<Statement>) -> Rc<Statement> {
     // A hint in a comment holds for its own text only.
     if statement.hint != RoutingHint::None || statement.has(StatementTrait::Commented) {
+        return statement;
+    }
+    // A plan for shards is kept with the statement, and would be that of another text.
+    if w.is_sharded() && s.account.known.sharding.may_have_tables() {
         return statement;
     }
     runs_now(s, w, &statement).filter(|prepared| is_plain_read(prepared)).unwrap_or(statement)
@@ -79,6 +83,11 @@ fn is_plain_read(prepared: &Statement) -> bool {
 pub fn defaults(s: &mut Session, w: &Context) -> TransactionDefaults {
     place_of(s, w);
     s.reads.place.defaults
+}
+
+/// As `defaults`, keeping nothing.
+pub fn defaults_now(s: &Session) -> TransactionDefaults {
+    defaults_in(s, s.account.known.edition())
 }
 
 /// Sets the transaction's time limits, which Weir enforces and no server.

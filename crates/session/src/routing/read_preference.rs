@@ -10,6 +10,7 @@ use crate::routing::read_targets::{ReadPreference, ReadingSession, SETTING, of_s
 use crate::routing::{RouteClass, RouteSide};
 use crate::session::Session;
 use crate::session_state::client_settings::SettingValues;
+use crate::sharding::plan_wish::{self, PlanWish};
 use crate::statements::{Statement, StatementTrait};
 use crate::{causal, session_state};
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub struct WeirSetting {
     pub(crate) takes: fn(&str) -> bool,
 }
 
-pub const SETTINGS: [WeirSetting; 4] = [
+pub const SETTINGS: [WeirSetting; 5] = [
     WeirSetting {
         name: SETTING,
         allowed: "primary, standby, node=number, or nothing",
@@ -39,6 +40,7 @@ pub const SETTINGS: [WeirSetting; 4] = [
     },
     WeirSetting { name: loss_choices::OUTCOME, allowed: "on, off", takes: |value| switch_of(value).is_some() },
     WeirSetting { name: loss_choices::REPLAY, allowed: "on, off", takes: |value| switch_of(value).is_some() },
+    WeirSetting { name: plan_wish::SETTING, allowed: plan_wish::ALLOWED, takes: |value| PlanWish::of_word(value).is_some() },
 ];
 
 /// Returns the target of a read. `hinted`: the target in the hint of the statement or its transaction.

@@ -13,7 +13,6 @@ use std::sync::atomic::Ordering;
 use weir_catalog::functions::FunctionVerdict;
 use weir_catalog::{Catalog, HiddenUses, StatementNames};
 use weir_sql::facts::{QualifiedName, StateKind, StateKinds};
-use weir_wire::frame::split_cstr;
 
 /// Returns the ways in which a statement may leave unseen state. The catalog lacks this transaction's own definitions.
 #[inline]
@@ -155,7 +154,7 @@ pub fn note_analysed(s: &mut Session, prepared: &PreparedStatement) {
     }
     let assumed = assumed(s, &prepared.statement);
     name_made_up(s);
-    let text = split_cstr(&prepared.tail).map_or(&[][..], |(text, _)| text);
+    let text = prepared.text();
     if let Some(SessionServer { upstream, .. }) = &mut s.server {
         let functions = &prepared.statement.state.functions;
         upstream.left.assuming(assumed, |left| left.note(may_change, functions, text, &[]));

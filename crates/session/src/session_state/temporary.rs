@@ -95,7 +95,7 @@ impl TemporaryObjects {
     }
 
     fn is_unsure(&self) -> bool {
-        self.is_new || self.is_asked || self.listed.is_cut
+        self.is_new | self.is_asked | self.listed.is_cut
     }
 }
 

@@ -405,7 +405,7 @@ impl SeatedRows {
         ticket
     }
 
-    /// Takes their rows from the least used statements. What was used long ago counts less and less.
+    /// Takes their rows from the least used statements. Use of long ago counts less and less.
     fn make_room(&mut self, rows: &[StatementRow], names: &mut [Option<Arc<StatementName>>]) {
         let mut by_use: Vec<(u64, usize)> = Vec::with_capacity(self.seats.len());
         for (at, seat) in self.seats.iter_mut().enumerate() {

@@ -15,9 +15,11 @@ pub enum XidState {
     Waits {
         at: Us,
     },
+    /// `asked_us`: the last question for it, which the COMMIT may repeat.
     Known {
         number: TransactionNumber,
         at: Us,
+        asked_us: Us,
     },
     /// Another transaction may have begun since.
     Spoiled,

@@ -8,6 +8,7 @@ use weir_config::Config;
 const ROWS: &str = "
     0 11 pg_catalog
     0 2200 public
+    0 2201 other
     1 1574 11 nextval t
     1 1575 11 currval t
     1 2559 11 lastval t
@@ -27,6 +28,7 @@ const ROWS: &str = "
     2 20104 2200 a r p
     2 20105 2200 b r p
     2 20110 2200 v v p
+    2 20120 2201 a r p
     6 20110 relid~20100
     9 joe \"$user\",public
     13 f

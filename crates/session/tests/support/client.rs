@@ -24,9 +24,10 @@ use weir_session::sequences::drawn_values::{DrawConnDemand, DrawWaitOutcome};
 use weir_session::session::Session;
 use weir_session::session_state::client_settings::SettingValues;
 use weir_session::session_state::held_state::HeldState;
+use weir_session::sharding::shard_target::ENGINE;
 use weir_session::status::{ClientEndpoints, ClientIdentity, SessionPid, SessionStatus};
 use weir_session::teardown::{self, let_go};
-use weir_session::{sequences, timing};
+use weir_session::{sequences, sharding, timing};
 
 /// Rounds in which a session must come to rest.
 const ROUNDS_MAX: usize = 10_000;
@@ -235,9 +236,9 @@ impl Client {
             };
             match step {
                 SessionStep::Yield => {}
-                SessionStep::Park | SessionStep::Doubt if self.again.get() => {}
+                SessionStep::Park | SessionStep::Doubt | SessionStep::Participants if self.again.get() => {}
                 // The outcome of a COMMIT is told by an event.
-                SessionStep::Park | SessionStep::Doubt => return,
+                SessionStep::Park | SessionStep::Doubt | SessionStep::Participants => return,
                 SessionStep::Need(need) => match self.wait(need) {
                     Ok(true) => self.stop_waiting(),
                     Ok(false) if self.again.get() => {}
@@ -305,6 +306,8 @@ impl Client {
         loop {
             let (at, node) = match choose(&mut self.s, &self.w, ConnRequirement { class, ..need }, !is_over) {
                 NodeChoice::Node(at, node) => (at, node),
+                NodeChoice::Engine(at, _) => (Some(at), ENGINE),
+                NodeChoice::NoShard(shard) => return Err(sharding::no_server(shard)),
                 NodeChoice::NewPrimary => {
                     causal::on_new_primary(&mut self.s, &self.w)?;
                     continue;
@@ -318,7 +321,7 @@ impl Client {
             };
             if self.pool.refusing.borrow().contains(&node) {
                 self.pool.act(self.name, Action::Other(format!("is not let in by node {node}")));
-                if class.side == RouteSide::Reader && self.w.view().primary != Some(at) {
+                if class.side == RouteSide::Reader && self.w.view().primary != at {
                     class = RouteClass::primary(RoutingRule::ReadNoStandby);
                     continue;
                 }
@@ -328,7 +331,7 @@ impl Client {
                 return Ok(self.note_wait(is_new, format!("a connection to node {node}")));
             };
             if shown_by(&self.s, &self.w, class, at, &conn) == StandbyCoverage::All || is_over {
-                count(&self.s, &self.w, ConnRequirement { class, ..need }, node);
+                count(&self.s, &self.w, ConnRequirement { class, ..need }, conn.status.address.node);
                 let role = role_for(&self.s, &self.w, need, begins);
                 settle_in(&mut self.s, &self.w, conn, role);
                 return Ok(true);

@@ -59,6 +59,22 @@ impl WorkerServices for TestHost {
         self.act(Action::Closed(name_of(&conn)));
     }
 
+    fn park(&self, conn: &Conn) {
+        self.other(format!("parks {}", name_of(conn)));
+    }
+
+    fn unpark(&self, conn: &Conn) {
+        self.other(format!("takes up {}", name_of(conn)));
+    }
+
+    fn roll_back_parked(&self, conn: Box<Conn>) {
+        self.other(format!("rolls back {}", name_of(&conn)));
+    }
+
+    fn close_parked(&self, conn: Box<Conn>) {
+        self.other(format!("closes {}", name_of(&conn)));
+    }
+
     fn given(&self) -> Option<u64> {
         Some(self.sent.get())
     }

@@ -45,7 +45,7 @@ pub struct Server {
     notifies: Vec<(String, String)>,
     pub notified: Vec<(String, String)>,
     pub settings: BTreeMap<String, String>,
-    /// Those before the open transaction.
+    /// Settings before the open transaction.
     settings_before: BTreeMap<String, String>,
     pub is_standby: bool,
     /// The next statement of a client fails by this.

@@ -29,7 +29,10 @@ use weir_session::reports::ReportedParameters;
 use weir_session::sequences::drawn_values::DrawCount;
 use weir_session::session_state::conn_settings::ConnSettings;
 use weir_session::session_state::listen::listen_hub::NotificationHub;
+use weir_session::sharding::shard_target::ENGINE;
 use weir_session::task::WorkerId;
+use weir_shard::{EngineReadiness, KeyColumn, PartitionRow, PartitionRowKind, ShardTables};
+use weir_sql::facts::QualifiedName;
 use weir_wire::startup_packet::ProtocolVersion;
 
 /// The primary takes no reads, so that the node of a read does not hang on dice.
@@ -121,7 +124,7 @@ impl ConnBreaker for NoBreaker {
 #[allow(clippy::vec_box, reason = "a session takes a connection in its box")]
 pub struct Pool {
     pub idle: RefCell<BTreeMap<u16, Vec<Box<Conn>>>>,
-    /// Those that are being cleaned.
+    /// Connections that are being cleaned.
     pub resets: RefCell<Vec<Box<Conn>>>,
     /// Connections that may still be opened, by node; as many as are wanted if it is not there.
     pub room: RefCell<BTreeMap<u16, usize>>,
@@ -149,7 +152,17 @@ pub struct World {
 
 /// The name that texts call a connection by.
 pub fn name_of(conn: &Conn) -> String {
-    format!("node{}#{}", conn.status.address.node, conn.status.serial)
+    let status = &conn.status;
+    match place_of(conn) {
+        ENGINE => format!("engine#{}", status.serial),
+        node => format!("node{node}#{}", status.serial),
+    }
+}
+
+/// The node of a connection, or `ENGINE`.
+fn place_of(conn: &Conn) -> u16 {
+    let address = &conn.status.address;
+    if address.shard == ENGINE { ENGINE } else { address.node }
 }
 
 /// Views of SHOW: one.
@@ -212,6 +225,9 @@ impl World {
         let known = &self.account.known;
         let edition = self.w.shared.catalogs.next_edition();
         known.publish(edition, Some(catalog(&self.config)), known.changes());
+        if self.config.sharding.is_on {
+            known.sharding.publish(sharded_tables());
+        }
         known.tried();
     }
 
@@ -283,7 +299,7 @@ impl World {
 
 impl Pool {
     pub fn put(&self, conn: Box<Conn>) {
-        self.idle.borrow_mut().entry(conn.status.address.node).or_default().push(conn);
+        self.idle.borrow_mut().entry(place_of(&conn)).or_default().push(conn);
     }
 
     /// Opens a connection, if there is room.
@@ -318,6 +334,24 @@ pub fn config(lines: &str, standbys: u16) -> Config {
     read.config.unwrap_or_else(|| panic!("{:?}", read.problems))
 }
 
+/// The rows of `a` and `b` lie on shards 0 and 1, by the hash of `id`; `u` is on all. The engine is ready.
+fn sharded_tables() -> ShardTables {
+    let named = |name: &str| QualifiedName { schema: "public".into(), name: name.into() };
+    let half = |name: &str, shard: u16| PartitionRow {
+        table: named(name),
+        kind: PartitionRowKind::Partition {
+            key: Some(KeyColumn { name: "id".into(), type_oid: 23, modifier: -1, is_deterministic: true, is_c: true }),
+            columns: vec!["id".into(), "n".into()],
+            bound: format!("FOR VALUES WITH (modulus 2, remainder {shard})"),
+            shard: Some(shard),
+        },
+        database: "db".into(),
+    };
+    let reference = PartitionRow { table: named("u"), kind: PartitionRowKind::Reference, database: "db".into() };
+    let rows = [half("a", 0), half("a", 1), half("b", 0), half("b", 1), reference];
+    ShardTables::of_rows("db", &rows, Vec::new(), &[0, 1]).with_engine(EngineReadiness::Ready { node: 0 })
+}
+
 fn account(w: &Context, config: &Config, now: Instant) -> Account {
     let (user, database): (Arc<str>, Arc<str>) = ("joe".into(), "db".into());
     Account {
@@ -342,7 +376,9 @@ fn reported() -> ReportedParameters {
 }
 
 fn conn(w: &Context, node: u16, serial: u64) -> Conn {
-    let address = ServerAddress { node, hostname: "a".into(), port: node + 1, connect_timeout_ms: 1000, ssl_mode: SslMode::Auto };
+    let (node, shard) = if node == ENGINE { (0, ENGINE) } else { (node, w.peek_config().sharding.shard_of(node)) };
+    let address =
+        ServerAddress { node, shard, hostname: "a".into(), port: node + 1, connect_timeout_ms: 1000, ssl_mode: SslMode::Auto };
     let status = ConnStatus {
         serial,
         address,

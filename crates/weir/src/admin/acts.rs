@@ -34,6 +34,8 @@ pub enum ActError {
     AllPaused(String),
     #[error("there is no client {0}, see SHOW CLIENTS")]
     NoClient(u32),
+    #[error("client {0} runs no statement now")]
+    NothingRuns(u32),
     #[error("query cache is not enabled")]
     NoCache,
 }
@@ -193,6 +195,24 @@ pub fn kill_client(shared: &SharedState, pid: u32) -> Result<(), ActError> {
     }
     end_clients(shared, &TerminationTarget::Client(pid));
     Ok(())
+}
+
+/// Cancels the statement that a client runs or waits with, as its own cancel request would. The client hears of it, not who asked.
+pub fn cancel_client(shared: &SharedState, pid: u32) -> Result<(), ActError> {
+    let status = shared.session_statuses.get(pid).ok_or(ActError::NoClient(pid))?;
+    if !runs(&status) {
+        return Err(ActError::NothingRuns(pid));
+    }
+    shared.mailboxes[usize::from(status.worker)].send(WorkerMessage::Interrupt(pid));
+    Ok(())
+}
+
+/// True while a client has a statement under way, also one that waits for a server connection.
+pub fn runs(status: &SessionStatus) -> bool {
+    match status.doing() {
+        SessionActivity::Executing | SessionActivity::WaitingForConnection => true,
+        SessionActivity::Idle | SessionActivity::IdleInTransaction => false,
+    }
 }
 
 fn end_clients(shared: &SharedState, whom: &TerminationTarget) {

@@ -168,6 +168,13 @@ pub struct DecidedFacts {
     pub lost: usize,
 }
 
+impl HostSight {
+    /// As the configuration names it; several hosts may have one name.
+    pub fn name(&self) -> String {
+        self.place.as_ref().map_or_else(|| format!("host {}", self.number), |place| place.hostname.clone())
+    }
+}
+
 impl GroupSight {
     /// `None` without a watchdog.
     pub fn now(shared: &SharedState) -> Option<GroupSight> {

@@ -3,6 +3,7 @@
 //! Time, size and number of connections are bounded against slow clients.
 
 mod api_acts;
+mod api_configuration;
 mod api_error;
 mod api_lists;
 mod api_route;

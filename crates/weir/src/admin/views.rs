@@ -6,12 +6,14 @@ mod agent_views;
 mod cache_views;
 mod failover_views;
 pub mod pgpool;
+mod shard_views;
 mod statement_advice;
 mod statement_views;
 mod watchdog_view;
 
 pub use agent_views::POOL_AGENTS;
 pub use failover_views::POOL_FAILOVER;
+pub use shard_views::{POOL_SHARD_TABLES, POOL_SHARDS};
 pub use statement_views::POOL_STATEMENTS;
 pub use watchdog_view::POOL_WATCHDOG;
 
@@ -60,7 +62,7 @@ pub const VIEWS: &[StatusView] = &[
     },
     StatusView {
         name: "pool_failover",
-        help: "What would happen if the primary failed now, and changes of the primary.",
+        help: "Forecast of a failure of the primary now, and changes of the primary.",
         list: &POOL_FAILOVER,
     },
     StatusView {
@@ -73,6 +75,8 @@ pub const VIEWS: &[StatusView] = &[
         help: "Hosts of the watchdog's group, as the one that is asked knows them.",
         list: &POOL_WATCHDOG,
     },
+    StatusView { name: "pool_shards", help: "Servers of all shards (`parallel_mode`).", list: &POOL_SHARDS },
+    StatusView { name: "pool_shard_tables", help: "Sharded and reference tables of the database.", list: &POOL_SHARD_TABLES },
     StatusView { name: "pool_version", help: "Version of the proxy.", list: &POOL_VERSION },
     StatusView { name: "pool_pools", help: "Server connections, one per row.", list: &pgpool::POOL_POOLS },
     StatusView { name: "pool_processes", help: "Clients, one per row.", list: &pgpool::POOL_PROCESSES },
@@ -160,6 +164,7 @@ const POOL_RULES: Listing<RuleSum> = listing(rule_sums).columns(&[&[
     open("position", |row| (row.rule as usize + 1).into()),
     open("rule", |row| row.rule.name().into()),
     open("statements", |row| row.statements.into()),
+    open("reason", |row| row.rule.because(None).into()),
 ]]);
 
 fn rule_sums(of: &ListSnapshot<'_>) -> Vec<RuleSum> {

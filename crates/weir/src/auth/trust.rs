@@ -118,7 +118,7 @@ mod tests {
     use std::sync::Arc;
     use weir_config::hba::{FileLoader, HbaRuleSet, LoadError};
 
-    /// What follows for a configuration (`;` for line ends) with these rules.
+    /// Checks the consequences of a configuration (`;` for line ends) with these rules.
     fn check(conf: &str, rules: Option<&str>, expected: &str) {
         let conf = format!("backend_hostname0 = 'a'\n{}", conf.replace(';', "\n"));
         let config = weir_config::read(Path::new("c"), &mut |_| Ok(conf.clone().into_bytes())).config.unwrap();

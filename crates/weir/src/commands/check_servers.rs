@@ -289,6 +289,7 @@ async fn open_for(
 fn address_of(node: &NodeConfig) -> ServerAddress {
     ServerAddress {
         node: node.id,
+        shard: 0,
         hostname: node.hostname.clone(),
         port: node.port,
         connect_timeout_ms: node.connect_timeout_ms,

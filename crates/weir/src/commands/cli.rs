@@ -1,17 +1,18 @@
 //! The command line: `weir` with its commands, and Pgpool-II's when called by the name `pgpool`.
 
 use crate::agent::keeper::{self, AgentOptions};
-use crate::auth::trust;
 use crate::commands::check_servers;
+use crate::commands::config_files::ConfigFileArgs;
 use crate::commands::http_probe::{self, ProbeQuestion};
 use crate::commands::manual_pages;
 use crate::commands::password_tools::{self, PgEnc, PgMd5};
 use crate::commands::pcp_client::{self, OfForming, OfHost, PcpArgs, PcpCommand};
+use crate::commands::shard::{self, ShardCommand};
 use crate::counted;
+use crate::process::file_check::{self, UsableFiles};
 use crate::process::supervisor::{self, StartedBy};
-use crate::process::{pcp_programs, pid_file, renewal};
+use crate::process::{pid_file, renewal};
 use crate::runtime::operator_files::{EnvironmentUse, OperatorFiles, ProgramName};
-use crate::runtime::places;
 use anyhow::{Context, bail};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -24,7 +25,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use weir_config::visibility::Viewer;
 use weir_config::{self as config, Config, ProblemSeverity, SigintStop};
 
@@ -54,29 +55,6 @@ struct WeirCli {
     command: Option<WeirCommand>,
     #[command(flatten)]
     run: RunArgs,
-}
-
-/// Files, and parameters that win over them.
-#[derive(Args)]
-struct ConfigFileArgs {
-    /// Configuration file, in pgpool.conf's format.
-    #[arg(short = 'f', long = "config", value_name = "FILE")]
-    file: Option<PathBuf>,
-    /// A parameter that wins over the file.
-    #[arg(short = 'c', long = "set", value_name = "NAME=VALUE", value_parser = assignment)]
-    settings: Vec<(String, String)>,
-    /// Read WEIR_PARAMETER from the environment, which wins over the file; WEIR_PARAMETER_FILE names a file with the value.
-    #[arg(long)]
-    config_from_environment: bool,
-    /// Rules of who may connect, used with enable_pool_hba; by default pool_hba.conf beside the configuration file.
-    #[arg(short = 'a', long = "hba-file", value_name = "FILE")]
-    hba_file: Option<PathBuf>,
-    /// Users of PCP; by default pcp.conf beside the configuration file. Without that file PCP is not served.
-    #[arg(short = 'F', long = "pcp-file", value_name = "FILE")]
-    pcp_file: Option<PathBuf>,
-    /// File with the key of encrypted passwords; by default $PGPOOLKEYFILE, then ~/.pgpoolkey.
-    #[arg(short = 'k', long = "key-file", value_name = "FILE")]
-    key_file: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -167,6 +145,11 @@ enum WeirCommand {
     /// Asks PAM what the standard input says: a running proxy's own use.
     #[command(name = crate::auth::pam::COMMAND, hide = true)]
     JudgeByPam,
+    /// Spread tables over several servers (parallel_mode): make the definitions, show and check them.
+    Shard {
+        #[command(subcommand)]
+        command: Box<ShardCommand>,
+    },
     /// Make a PostgreSQL primary with standbys, put Weir before them, and stay until Ctrl-C.
     Demo(crate::commands::demo::DemoArgs),
 }
@@ -281,11 +264,6 @@ fn version_page() -> String {
     format!("{}\nfeatures: {}\nparser: {}", crate::VERSION, crate::FEATURES.join(", "), weir_sql::PARSER)
 }
 
-fn assignment(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
-    Ok((name.trim().to_string(), value.trim().to_string()))
-}
-
 /// Runs the command line of the name by which the program is called.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let name = arguments.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
@@ -359,6 +337,7 @@ fn weir(weir: WeirCli) -> anyhow::Result<ExitCode> {
             WatchdogCommand::Lead(options) => PcpCommand::WatchdogLead(options),
             WatchdogCommand::Form(options) => PcpCommand::WatchdogForm(options),
         }),
+        Some(WeirCommand::Shard { command }) => shard(&command),
         Some(WeirCommand::Demo(demo)) => crate::commands::demo::run(&demo),
     }
 }
@@ -369,25 +348,6 @@ fn say(text: &str) -> anyhow::Result<ExitCode> {
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(cause) if cause.kind() != ErrorKind::BrokenPipe => Err(cause).context("cannot write to the standard output"),
         Ok(()) | Err(_) => Ok(ExitCode::SUCCESS),
-    }
-}
-
-impl ConfigFileArgs {
-    fn environment(&self) -> EnvironmentUse {
-        if self.config_from_environment { EnvironmentUse::Parameters } else { EnvironmentUse::Ignored }
-    }
-
-    fn files(&self) -> OperatorFiles {
-        OperatorFiles {
-            config: self.file.clone(),
-            settings: self.settings.clone(),
-            environment: self.environment(),
-            hba: self.hba_file.clone(),
-            pcp: self.pcp_file.clone(),
-            key: self.key_file.clone(),
-            takes_over: false,
-            called: ProgramName::Weir,
-        }
     }
 }
 
@@ -440,6 +400,14 @@ fn discard_status(config: &Config) {
 fn witness(options: &ConfigFileArgs) -> anyhow::Result<ExitCode> {
     let (Some(config), _) = read(&options.files()) else { bail!("the configuration has errors") };
     crate::commands::witness::run(&config)
+}
+
+fn shard(command: &ShardCommand) -> anyhow::Result<ExitCode> {
+    let files = command.files();
+    let (Some(config), _) = read(&files) else { bail!("the configuration has errors") };
+    let (text, code) = shard::run(&files, &config, command)?;
+    say(&text)?;
+    Ok(code)
 }
 
 fn agent_status(options: &ConfigFileArgs) -> anyhow::Result<ExitCode> {
@@ -509,41 +477,11 @@ enum ServerChecks {
 }
 
 fn check(options: &ConfigFileArgs, servers: Option<ServerChecks>) -> anyhow::Result<ExitCode> {
-    let files = options.files();
-    let (config, mut errors) = read(&files);
-    let found = config.and_then(|config| {
-        let (access, problems) = files.read_access(&config, None);
-        for problem in &problems {
-            complain(&problem.to_string());
-        }
-        if let Some(access) = &access {
-            let warnings = weir_config::unasked::warnings(&config, access.hba.as_deref(), access.passwords.len());
-            warnings.iter().for_each(|warning| complain(&warning.to_string()));
-        }
-        errors += problems.iter().filter(|p| p.severity == ProblemSeverity::Error).count();
-        let tls = files.read_tls(&config);
-        if let Err(cause) = &tls {
-            complain(&cause.problem(&config).to_string());
-            errors += 1;
-        }
-        let expired = tls.iter().flat_map(|tls| tls.warnings(&config, SystemTime::now()));
-        expired.for_each(|warning| complain(&warning.to_string()));
-        let (users, warnings) = files.read_pcp();
-        let of_programs = users.filter(|users| !users.is_empty()).and_then(|_| pcp_programs::warning(&config));
-        warnings.iter().chain(&of_programs).for_each(|warning| complain(&warning.to_string()));
-        config::unnamed_role_user(&config).iter().for_each(|warning| complain(&warning.to_string()));
-        errors += warn_of(&config);
-        for found in places::findings(&files, &config) {
-            errors += usize::from(found.severity == ProblemSeverity::Error);
-            complain(&found.problem(&config).to_string());
-        }
-        if let Some(warning) = access.as_ref().and_then(|access| trust::warning(&config, access)) {
-            complain(&format!("warning: {warning}"));
-        }
-        Some((config, access?, tls.ok()?)).filter(|_| errors == 0)
-    });
-    let Some((config, access, tls)) = found else {
-        say(&format!("configuration has {}\n", counted(errors, "error")))?;
+    let (found, usable) = file_check::check(&options.files(), supervisor::raise_file_limit());
+    found.problems.iter().for_each(|problem| complain(&problem.to_string()));
+    found.notes.iter().for_each(|note| complain(note));
+    let Some(UsableFiles { config, access, tls }) = usable else {
+        say(&format!("configuration has {}\n", counted(found.errors(), "error")))?;
         return Ok(ExitCode::FAILURE);
     };
     say(&format!("configuration is valid: {}, port {}\n", counted(config.nodes.len(), "node"), config.port))?;
@@ -551,23 +489,6 @@ fn check(options: &ConfigFileArgs, servers: Option<ServerChecks>) -> anyhow::Res
     let (text, errors) = check_servers::run(&config, access, tls)?;
     say(&text)?;
     Ok(if errors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// Returns the number of errors among the warnings.
-fn warn_of(config: &Config) -> usize {
-    for notice in config.notices().into_iter().chain(config.descriptors_notice(supervisor::raise_file_limit())) {
-        complain(&format!("warning: {notice}"));
-    }
-    if let Some(hint) = config.older_causal_reads() {
-        complain(&hint);
-    }
-    let Err(cause) = pid_file::try_path(&config.pid_file) else { return 0 };
-    if config.is_default("pid_file_name") {
-        complain(&format!("warning: {cause}; without pid_file_name only a proxy in the foreground starts"));
-        return 0;
-    }
-    complain(&format!("error: {cause}"));
-    1
 }
 
 fn show_config(options: &ConfigFileArgs) -> anyhow::Result<ExitCode> {

@@ -1,6 +1,7 @@
 //! `weir demo`: a PostgreSQL primary with standbys, and Weir before them, in one command.
 
 use crate::commands::demo_group::DemoGroup;
+use crate::commands::demo_shards::{self, DemoShards, SHARDS_MAX};
 use crate::process::supervisor::{self, StartedBy};
 use crate::runtime::operator_files::OperatorFiles;
 use crate::runtime::shared::ProxyShutdown;
@@ -15,7 +16,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use weir_demo::{Cluster, Options, Sql, wait_until};
+use weir_demo::{Cluster, Options, Programs, Sql, Template, wait_until};
 
 const SPREAD_LIMIT: Duration = Duration::from_secs(60);
 
@@ -37,9 +38,12 @@ pub struct DemoArgs {
     /// Proxies. Two or more are one group (use_watchdog), each a process of its own.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=7))]
     pub(super) weirs: u16,
-    /// Standbys.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(0..=16))]
-    pub(super) standbys: u16,
+    /// Standbys; 2 if not given, with --shards none. They are of shard 0.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(0..=16))]
+    standbys: Option<u16>,
+    /// Spread pgbench's tables over so many servers (parallel_mode). Not with --weirs and --kill-primary.
+    #[arg(long, conflicts_with_all = ["weirs", "kill_primary"], value_parser = clap::value_parser!(u16).range(2..=SHARDS_MAX))]
+    shards: Option<u16>,
     /// Kill the primary under a client that writes, after the tour.
     #[arg(long)]
     kill_primary: bool,
@@ -48,8 +52,19 @@ pub struct DemoArgs {
     keep: bool,
 }
 
+impl DemoArgs {
+    pub(super) fn standbys(&self) -> u16 {
+        self.standbys.unwrap_or(if self.shards.is_some() { 0 } else { 2 })
+    }
+}
+
 pub(super) fn say(text: &str) {
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
+}
+
+/// Error: a signal came, and what is made would be removed at once.
+pub(super) fn go_on(stop: &AtomicBool) -> anyhow::Result<()> {
+    if stop.load(Ordering::Acquire) { bail!("stopped before all was made") } else { Ok(()) }
 }
 
 /// Watched before servers are made, or their folder would be left behind.
@@ -69,34 +84,41 @@ pub fn run(demo: &DemoArgs) -> anyhow::Result<ExitCode> {
         let is_free = std::net::TcpListener::bind(("127.0.0.1", port));
         drop(is_free.with_context(|| format!("cannot listen on port {port}: choose another with --port"))?);
     }
-    say(&format!("Making a PostgreSQL primary and {} standbys ...\n", demo.standbys));
+    let also = demo.shards.map(|count| format!(", and a server for each of {} more shards", count - 1)).unwrap_or_default();
+    say(&format!("Making a PostgreSQL primary and {} standbys{also} ...\n", demo.standbys()));
+    // Each server begins with a copy.
+    let template = demo.shards.map(|_| Template::new(Programs::find()?).map(Arc::new)).transpose()?;
     let options = Options {
+        template,
         dir: demo.dir.clone(),
-        standbys: usize::from(demo.standbys),
+        standbys: usize::from(demo.standbys()),
         keep: demo.keep,
         stop: Some(stop.clone()),
         ..Options::default()
     };
-    let cluster = Cluster::start(options)?;
+    let cluster = Cluster::start(options.clone())?;
     for (at, server) in cluster.servers().iter().enumerate() {
         say(&format!("  node {at}: port {}, {}\n", server.port(), if at == 0 { "primary" } else { "standby" }));
     }
-    if demo.kill_primary && demo.standbys == 0 {
+    if demo.kill_primary && demo.standbys() == 0 {
         bail!("--kill-primary needs a standby that takes over");
     }
+    let shards = demo.shards.map(|count| DemoShards::start(count, &cluster, options)).transpose()?;
     let victim = cluster.primary().pid().filter(|_| demo.kill_primary);
     if demo.weirs > 1 {
         say(&format!("Starting {} proxies as one group ...\n", demo.weirs));
         let mut group = DemoGroup::start(demo, &cluster, &stop)?;
         say(&group.introduction());
-        begin_tour(DemoTour { port: demo.port, standbys: demo.standbys, victim, proposals: group.proposals() });
+        let stage = TourStage::Standbys(demo.standbys());
+        begin_tour(DemoTour { port: demo.port, stage, victim, proposals: group.proposals() });
         group.look_after(&stop)?;
         say("Stopping the proxies ...\n");
     } else {
-        run_alone(demo, &cluster, victim, stop)?;
+        run_alone(demo, &cluster, shards.as_ref(), victim, stop)?;
     }
     say("Stopping the servers ...\n");
     let kept = demo.keep.then(|| cluster.dir().to_path_buf());
+    drop(shards);
     drop(cluster);
     if let Some(folder) = kept {
         say(&format!("The folder {} was kept.\n", folder.display()));
@@ -105,17 +127,29 @@ pub fn run(demo: &DemoArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Weir in this process. Returns after a signal.
-fn run_alone(demo: &DemoArgs, cluster: &Cluster, victim: Option<u32>, stop: Arc<AtomicBool>) -> anyhow::Result<()> {
+fn run_alone(
+    demo: &DemoArgs,
+    cluster: &Cluster,
+    shards: Option<&DemoShards>,
+    victim: Option<u32>,
+    stop: Arc<AtomicBool>,
+) -> anyhow::Result<()> {
     let file = cluster.dir().join("pgpool.conf");
-    let text = configuration((demo.port, cluster.dir()), demo.standbys, cluster) + "failover_alone = on\n";
+    let mut text = configuration((demo.port, cluster.dir()), demo.standbys(), cluster) + "failover_alone = on\n";
+    text += &shards.map(DemoShards::configuration).unwrap_or_default();
     std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
-    let files = OperatorFiles { config: Some(file), ..OperatorFiles::default() };
+    let files = OperatorFiles { config: Some(file.clone()), ..OperatorFiles::default() };
     let outcome = files.read();
     let Some(config) = outcome.config else {
         let problems: Vec<String> = outcome.problems.iter().map(ToString::to_string).collect();
         bail!("the demo's own configuration is wrong: {}", problems.join("; "));
     };
-    let tour = DemoTour { port: demo.port, standbys: demo.standbys, victim, proposals: String::new() };
+    let (mut stage, mut proposals) = (TourStage::Standbys(demo.standbys()), String::new());
+    if let Some(shards) = shards {
+        shards.spread(&files, &config, &stop)?;
+        (stage, proposals) = (TourStage::Shards, shards.proposals(demo.port, &file)?);
+    }
+    let tour = DemoTour { port: demo.port, stage, victim, proposals };
     supervisor::run(&files, config, StartedBy::Demo, move |shared| {
         if stop.load(Ordering::Acquire) {
             // The proxy has not heard the signal.
@@ -125,9 +159,18 @@ fn run_alone(demo: &DemoArgs, cluster: &Cluster, victim: Option<u32>, stop: Arc<
     })
 }
 
+/// Subject of a tour.
+#[derive(Clone, Copy)]
+enum TourStage {
+    /// Reads go to so many standbys.
+    Standbys(u16),
+    /// pgbench's tables lie on several servers.
+    Shards,
+}
+
 struct DemoTour {
     port: u16,
-    standbys: u16,
+    stage: TourStage,
     /// Process of the primary that is to be killed.
     victim: Option<u32>,
     proposals: String,
@@ -136,7 +179,11 @@ struct DemoTour {
 impl DemoTour {
     /// Shows where statements go, and kills the primary if that is wanted.
     fn say(&self) {
-        match tour_of(self.port, self.standbys) {
+        let shown = match self.stage {
+            TourStage::Standbys(standbys) => tour_of(self.port, standbys),
+            TourStage::Shards => demo_shards::tour(self.port),
+        };
+        match shown {
             Ok(text) => {
                 say(&format!("{text}{}\nCtrl-C ends it.\n", self.proposals));
                 if let Some(pid) = self.victim {

@@ -79,7 +79,7 @@ impl DemoGroup {
                 "pcp_listen_addresses = '127.0.0.1'\npcp_port = {}\npcp_socket_dir = '{place}'\nwd_state_dir = '{place}'\n",
                 group.pcp_ports[host].number()
             );
-            let text = configuration((port, &folder), demo.standbys, cluster) + &own + &hosts;
+            let text = configuration((port, &folder), demo.standbys(), cluster) + &own + &hosts;
             write(&folder.join("pgpool.conf"), &text)?;
             write(&folder.join("pgpool_node_id"), &format!("{host}\n"))?;
             write(&folder.join("pcp.conf"), &users)?;

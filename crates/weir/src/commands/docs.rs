@@ -6,6 +6,7 @@ use crate::commands::alert_rules;
 use crate::commands::command_pages;
 use crate::commands::grafana_board;
 use crate::commands::own_sql::{CATALOG, PLACES, SentOver};
+use crate::log::events;
 use anyhow::Context;
 use std::io::Write;
 use std::path::Path;
@@ -14,11 +15,12 @@ use weir_config as config;
 use weir_sql::own;
 
 /// Paths are relative to the folder of the pages, beside which `deploy` lies.
-fn documents(program: clap::Command) -> [(&'static str, String); 10] {
+fn documents(program: clap::Command) -> [(&'static str, String); 11] {
     [
         ("parameters.md", config::reference_page()),
         ("pgpool.conf.sample", config::sample_file()),
         ("show.md", show_page()),
+        ("log.md", events::page()),
         ("metrics.md", metrics_page()),
         ("own-sql.md", own_sql_page()),
         ("command-line.md", command_pages::page(program)),

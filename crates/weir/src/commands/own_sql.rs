@@ -6,14 +6,16 @@
 use crate::admin::acts::online_recovery;
 use crate::agent::keeper::source;
 use crate::auth::own_login;
-use crate::commands::check_servers;
+use crate::commands::{check_servers, shard};
 use crate::control::failover::{hands, marks, node_facts};
 use crate::control::node_monitor::question;
-use crate::control::{catalog_watch, return_node, wal_follower};
+use crate::control::{
+    catalog_watch, engine_state, prepared_parts, return_node, shard_catalog, shard_deadlocks, sharding_look, wal_follower,
+};
 use crate::runtime::pool::conn_opening;
 use crate::runtime::user_roles;
-use crate::server::inquiry;
-use crate::traffic::{ask_outcome, timeouts};
+use crate::server::{inquiry, xid_status};
+use crate::traffic::{ask_outcome, shard_commit, timeouts};
 use weir_session::session_state::{client_settings, server_defaults, state_question};
 use weir_session::signals::process_ids;
 use weir_session::{lazy_begin, sequences};
@@ -42,6 +44,7 @@ const CLIENTS: SqlPlace = SqlPlace { over: SentOver::Clients, user: "the client'
 
 const HEALTH: &str = "`health_check_user`, else `sr_check_user`";
 const CHECK: &str = "`sr_check_user`";
+const SHARD: &str = "`sr_check_user`, or `--user`";
 
 /// The only texts that rely on their connection's path.
 pub const CATALOG: &str = "catalog/src/query.rs";
@@ -104,9 +107,16 @@ pub const PLACES: &[SqlPlace] = &[
         ..OWN
     },
     SqlPlace {
+        file: "weir/src/control/sharding_look.rs",
+        user: "`sr_check_user`, else the client's who came last",
+        purpose: "Does a database have an engine that spreads its tables over shards (`parallel_mode`)?",
+        texts: sharding_look::own_texts,
+        ..OWN
+    },
+    SqlPlace {
         file: "weir/src/control/wal_follower.rs",
         user: CHECK,
-        purpose: "What a stream of the log needs (`memqcache_invalidation = wal`).",
+        purpose: "Needs of a stream of the log (`memqcache_invalidation = wal`).",
         texts: wal_follower::own_texts,
         ..OWN
     },
@@ -139,6 +149,97 @@ pub const PLACES: &[SqlPlace] = &[
         ..OWN
     },
     SqlPlace {
+        file: "weir/src/control/shard_catalog.rs",
+        user: CHECK,
+        purpose: "The tables that are spread over several servers; asked in the engine.",
+        texts: shard_catalog::own_texts,
+        ..OWN
+    },
+    SqlPlace {
+        file: "weir/src/control/engine_state.rs",
+        user: CHECK,
+        purpose: "Is the engine ready? What it was made by, and what answers depend on; asked in the engine and in its database.",
+        texts: engine_state::own_texts,
+        ..OWN
+    },
+    SqlPlace {
+        file: "weir/src/commands/shard/engine.rs",
+        user: SHARD,
+        purpose: "`weir shard engine`: the server of the engine, and owners of things in it. Statements that name its own things in `weir_shard` follow.",
+        texts: shard::engine::own_texts,
+        ..OWN
+    },
+    SqlPlace {
+        file: "weir/src/commands/shard/engine_probe.rs",
+        user: SHARD,
+        purpose: "`weir shard engine`: the tables that the engine reads on shards. Statements that read them follow.",
+        texts: shard::engine_probe::own_texts,
+        ..OWN
+    },
+    SqlPlace {
+        file: "weir/src/commands/shard/engine_reader.rs",
+        user: SHARD,
+        purpose: "`weir shard engine`: may the role of the engine read the tables of a shard, and are they as in the engine?",
+        texts: shard::engine_reader::own_texts,
+        ..OWN
+    },
+    SqlPlace {
+        file: "weir/src/commands/shard/engine_alike.rs",
+        user: SHARD,
+        purpose: "`weir shard engine`: rights and settings that the engine has as its database.",
+        texts: shard::engine_alike::own_texts,
+        ..OWN
+    },
+    SqlPlace {
+        file: "weir/src/commands/shard/engine_servers.rs",
+        user: SHARD,
+        purpose: "`weir shard engine`: foreign servers and logins.",
+        texts: shard::engine_servers::own_texts,
+        ..OWN
+    },
+    SqlPlace {
+        file: "weir/src/commands/shard/shard_servers.rs",
+        user: SHARD,
+        purpose: "`weir shard`: the primary of each shard.",
+        texts: shard::shard_servers::own_texts,
+        ..OWN
+    },
+    SqlPlace {
+        file: "weir/src/commands/shard/shards_alike.rs",
+        user: SHARD,
+        purpose: "`weir shard`: what databases of shards must have in common.",
+        texts: shard::shards_alike::own_texts,
+        ..OWN
+    },
+    SqlPlace {
+        file: "weir/src/commands/shard/table_definition.rs",
+        user: SHARD,
+        purpose: "`weir shard`: the definition of a table.",
+        texts: shard::table_definition::own_texts,
+        ..OWN
+    },
+    SqlPlace {
+        file: "weir/src/commands/shard/create.rs",
+        user: SHARD,
+        purpose: "`weir shard`: the engine. Statements that make the table follow, and name it by its schema.",
+        texts: shard::create::own_texts,
+        ..OWN
+    },
+    SqlPlace {
+        file: "weir/src/commands/shard/show.rs",
+        user: SHARD,
+        purpose: "`weir shard show`: estimates of rows.",
+        texts: shard::show::own_texts,
+        ..OWN
+    },
+    SqlPlace {
+        file: "weir/src/commands/shard/check.rs",
+        user: SHARD,
+        purpose: "`weir shard check`: constraints that keep rows of other shards out.",
+        texts: shard::check::own_texts,
+        ..OWN
+    },
+    SqlPlace {
         file: "weir/src/agent/keeper/source.rs",
         user: "the agent's replication user",
         purpose: "The server that an agent copies from.",
@@ -155,6 +256,32 @@ pub const PLACES: &[SqlPlace] = &[
         file: "weir/src/traffic/ask_outcome.rs",
         purpose: "The outcome of a COMMIT whose answer was lost (`commit_outcome`).",
         texts: ask_outcome::own_texts,
+        ..CLIENTS
+    },
+    SqlPlace {
+        file: "weir/src/server/xid_status.rs",
+        purpose: "The outcome of a transaction, by its number.",
+        texts: xid_status::own_texts,
+        ..CLIENTS
+    },
+    SqlPlace {
+        file: "weir/src/control/prepared_parts.rs",
+        user: CHECK,
+        purpose: "Prepared parts of transactions on several shards whose sessions were lost (`cross_shard_reads = latest`).",
+        texts: prepared_parts::own_texts,
+        ..OWN
+    },
+    SqlPlace {
+        file: "weir/src/control/shard_deadlocks.rs",
+        user: CHECK,
+        purpose: "Waits for locks, of transactions on several shards (`cross_shard_reads = latest`).",
+        texts: shard_deadlocks::own_texts,
+        ..OWN
+    },
+    SqlPlace {
+        file: "weir/src/traffic/shard_commit.rs",
+        purpose: "Commits on several shards (`cross_shard_reads = latest`).",
+        texts: shard_commit::own_texts,
         ..CLIENTS
     },
     SqlPlace {
@@ -178,7 +305,7 @@ pub const PLACES: &[SqlPlace] = &[
     },
     SqlPlace {
         file: "session/src/session_state/state_question.rs",
-        purpose: "What a session left on its server connection.",
+        purpose: "State that a session left on its server connection.",
         texts: state_question::own_texts,
         ..CLIENTS
     },

@@ -135,7 +135,7 @@ struct NodeId {
     /// Number of the node.
     #[arg(short = 'n', long = "node-id", value_name = "NODEID", allow_hyphen_values = true)]
     by_option: Option<String>,
-    /// The same.
+    /// Number of the node, without the option's name.
     #[arg(value_name = "node-id")]
     by_place: Option<String>,
 }
@@ -189,7 +189,7 @@ pub struct OfProcess {
     /// Number of the process.
     #[arg(short = 'P', long = "process-id", value_name = "PID", allow_hyphen_values = true)]
     by_option: Option<String>,
-    /// The same.
+    /// Number of the process, without the option's name.
     #[arg(value_name = "process-id")]
     by_place: Option<String>,
     /// Also what no client uses.
@@ -204,7 +204,7 @@ pub struct OfWatchdog {
     /// Number of a host, as in its file pgpool_node_id; by default all.
     #[arg(short = 'n', long = "watchdog-id", value_name = "ID", allow_hyphen_values = true)]
     by_option: Option<String>,
-    /// The same.
+    /// Number of a host, without the option's name.
     #[arg(value_name = "watchdog-id")]
     by_place: Option<String>,
     #[command(flatten)]

@@ -14,6 +14,7 @@
 use crate::auth::own_login::OwnUse;
 use crate::control::control_conn::ControlConn;
 use crate::control::control_context::{ControlContext, TaskBell, WakeSubject};
+use crate::control::sharding_look::{self, EngineSighting, ShardingWatch};
 use crate::log::{Level, LogOrigin};
 use crate::runtime::pool::look_places::{LookUrgency, hold, looks_max};
 use crate::runtime::pool::server_conn::{OpenError, ServerAddress, ServerLogin};
@@ -69,6 +70,8 @@ enum SurveyError {
     #[error("{0}")]
     Server(#[from] OpenError),
     #[error("{0}")]
+    Sharding(#[from] sharding_look::ShardingError),
+    #[error("{0}")]
     Draft(#[from] DraftError),
     #[error("reading it ended by a fault in the proxy")]
     Fault,
@@ -81,7 +84,7 @@ impl SurveyError {
                 true
             }
             SurveyError::Server(_) | SurveyError::Draft(DraftError::Row) => false,
-            SurveyError::NoServer | SurveyError::NobodyMay { .. } | SurveyError::Fault => false,
+            SurveyError::Sharding(_) | SurveyError::NoServer | SurveyError::NobodyMay { .. } | SurveyError::Fault => false,
         }
     }
 }
@@ -148,7 +151,7 @@ fn primary(c: &ControlContext) -> Option<u16> {
 pub async fn watch(c: Rc<ControlContext>, database: Arc<KnownDatabase>) {
     let mut duty = CatalogWatchGuard::begin(&c, &database);
     let bell = c.bell(WakeSubject::Database(database.name.clone()));
-    let (mut line, mut beside) = (None, None);
+    let (mut line, mut beside, mut sharding) = (None, None, ShardingWatch::default());
     let (mut place, mut looked) = (None, None);
     let mut used_at = Instant::now();
     while c.shared.stop_mode() < ProxyShutdown::Fast {
@@ -174,6 +177,9 @@ pub async fn watch(c: Rc<ControlContext>, database: Arc<KnownDatabase>) {
         let changes = database.changes();
         let had_line = line.is_some();
         let outcome = look(&c, &database, &mut line, (&mut duty.known, &mut beside), changes).await;
+        if c.shared.config.load().sharding.is_on {
+            look_at_sharding(&c, &database, &mut line, &mut sharding).await;
+        }
         let pause = match &outcome {
             Ok(took) => LOOK_PERIOD.max(*took * LOOK_SHARE),
             Err(error) if error.is_of_size() => FLOODED_RETRY,
@@ -199,7 +205,7 @@ pub async fn watch(c: Rc<ControlContext>, database: Arc<KnownDatabase>) {
             place = None;
         }
         if rest(&c, &database, &bell, (started + pause, yields_at), changes).await == RestEndReason::Yields {
-            (line, place) = (None, None);
+            (line, place, sharding.engine) = (None, None, None);
             rest(&c, &database, &bell, (started + pause, None), changes).await;
         }
     }
@@ -269,6 +275,62 @@ fn tell(c: &ControlContext, database: &KnownDatabase, error: Option<SurveyError>
         database.note_unreadable();
     }
     report.error = error;
+}
+
+/// Looks at the engine as well, whose connection is kept beside the database's own. Not cancel safe.
+async fn look_at_sharding(
+    c: &ControlContext,
+    database: &KnownDatabase,
+    line: &mut Option<CountedConn>,
+    watch: &mut ShardingWatch,
+) {
+    let looked = match line {
+        Some(line) => read_sharding(c, database, &mut line.conn, watch).await,
+        None => Err(SurveyError::NoServer),
+    };
+    let error = looked.err().map(|error| error.to_string());
+    if let Some(error) = &error {
+        watch.engine = None;
+        if database.sharding.note_error(Some(error.clone())) {
+            let who = LogOrigin { database: &database.name, ..LogOrigin::default() };
+            let text = format_args!(
+                "how the tables of database \"{}\" are spread over shards cannot be read, and what was read before counts; until then \
+                 statements that name tables are refused: {error}",
+                database.name
+            );
+            c.shared.log.write(Level::Warning, &who, text);
+        }
+    } else {
+        database.sharding.note_error(None);
+    }
+}
+
+/// Not cancel safe.
+async fn read_sharding(
+    c: &ControlContext,
+    database: &KnownDatabase,
+    line: &mut ControlConn,
+    watch: &mut ShardingWatch,
+) -> Result<(), SurveyError> {
+    line.renew((Instant::now() + ANSWER_TIMEOUT).into());
+    let engine = c.shared.config.load().sharding.engine_of(&database.name);
+    let sighting = sharding_look::sight_engine(line, &engine).await?;
+    if sighting == EngineSighting::Others && !std::mem::replace(&mut watch.is_warned, true) {
+        let text = format_args!(
+            "database \"{engine}\" is not used as the engine of \"{}\": it must belong to a superuser, or to the user of this look",
+            database.name
+        );
+        c.shared.log.say(Level::Warning, text);
+    }
+    if sighting != EngineSighting::Trusted {
+        watch.engine = None;
+    } else if watch.engine.as_ref().is_none_or(|known| known.address != line.address) {
+        watch.engine = Some(open(c, database, &engine, line.address.clone()).await?);
+    }
+    if let Some(engine) = &mut watch.engine {
+        engine.renew((Instant::now() + ANSWER_TIMEOUT).into());
+    }
+    Ok(sharding_look::look(c, database, line, watch, database.edition()).await?)
 }
 
 /// Without a primary nothing is defined, so a standby will do.
@@ -401,7 +463,7 @@ async fn line_to_server<'l>(
         Some(line) => &mut line.conn,
         None => {
             let counted = LookCountGuard::new(&c.shared, address.node);
-            let conn = open(c, database, address).await?;
+            let conn = open(c, database, &database.name, address).await?;
             &mut line.insert(CountedConn { conn, _counted: counted }).conn
         }
     })
@@ -494,14 +556,19 @@ fn running(pids: impl Iterator<Item = u32>) -> String {
     )
 }
 
-/// Logs in as `sr_check_user`, or if refused as the user who came last. Cancel safe.
-async fn open(c: &ControlContext, database: &KnownDatabase, address: ServerAddress) -> Result<ControlConn, SurveyError> {
+/// Logs in to the database or its engine, `name`, as `sr_check_user`, or if refused as the user who came last. Cancel safe.
+async fn open(
+    c: &ControlContext,
+    database: &KnownDatabase,
+    name: &str,
+    address: ServerAddress,
+) -> Result<ControlConn, SurveyError> {
     let generation = c.shared.access.generation();
     let (files, config) = (c.shared.access.files(), c.shared.config.load_full());
     let (own, secret) = files.checker(&config.check);
     let refused = database.report.lock().refused.clone();
     if !is_refused_still(refused.as_ref(), own, generation) {
-        match log_in(c, database, &address, (own, secret.as_deref(), generation)).await {
+        match log_in(c, database, name, &address, (own, secret.as_deref(), generation)).await {
             Ok(mut line) => match reads_defaults_of_others(&mut line).await? {
                 true => return Ok(line),
                 // A role's own defaults hide others' ones: a role without any serves better.
@@ -510,7 +577,8 @@ async fn open(c: &ControlContext, database: &KnownDatabase, address: ServerAddre
             },
             Err(error) => {
                 let Some(lasting) = refuses_user(&error) else { return Err(error.into()) };
-                if lasting == RefusalPermanence::Yes {
+                // A refusal by the engine says nothing of the database.
+                if lasting == RefusalPermanence::Yes && *name == *database.name {
                     database.report.lock().refused = Some((own.to_owned(), generation));
                 }
             }
@@ -520,7 +588,7 @@ async fn open(c: &ControlContext, database: &KnownDatabase, address: ServerAddre
         return Err(SurveyError::NobodyMay { user: own.to_owned() });
     };
     let secret = c.shared.secret_for_server(&user, None);
-    Ok(log_in(c, database, &address, (&user, secret.as_ref(), generation)).await?)
+    Ok(log_in(c, database, name, &address, (&user, secret.as_ref(), generation)).await?)
 }
 
 /// False if the role's own defaults hide those of others. Not cancel safe.
@@ -563,11 +631,12 @@ fn refuses_user(error: &OpenError) -> Option<RefusalPermanence> {
 async fn log_in(
     c: &ControlContext,
     database: &KnownDatabase,
+    name: &str,
     address: &ServerAddress,
     (user, secret, generation): (&str, Option<&UserSecret>, u64),
 ) -> Result<ControlConn, OpenError> {
     let parameters = &[("application_name", NAME)];
-    let login = ServerLogin { user, database: &database.name, secret, generation, parameters };
+    let login = ServerLogin { user, database: name, secret, generation, parameters };
     let deadline = Instant::now() + ANSWER_TIMEOUT;
     let (line, _) = ControlConn::log_in(&c.shared, address, &login, OwnUse::Catalog, deadline.into()).await?;
     database.report.lock().read_as = user.to_owned();

@@ -173,6 +173,7 @@ impl ControlConn {
         let Some(known) = config.nodes.iter().find(|known| known.id == node) else { return Err(OpenError::Gone { node }) };
         let address = ServerAddress {
             node,
+            shard: 0,
             hostname: known.hostname.clone(),
             port: known.port,
             connect_timeout_ms: known.connect_timeout_ms,
@@ -382,7 +383,7 @@ impl ControlConn {
     /// Relies on the `search_path` of these connections. Not cancel safe.
     pub async fn ask_catalog(&mut self, question: weir_catalog::CatalogQuery) -> Result<(), OpenError> {
         let bound = match question {
-            weir_catalog::CatalogQuery::Part(_) => &bounds::CATALOG_PART,
+            weir_catalog::CatalogQuery::Part(_) | weir_catalog::CatalogQuery::ShardReaders => &bounds::CATALOG_PART,
             weir_catalog::CatalogQuery::Fingerprint
             | weir_catalog::CatalogQuery::Defaults
             | weir_catalog::CatalogQuery::Answers => &bounds::ANSWER,
@@ -408,10 +409,15 @@ impl ControlConn {
         self.rows().await
     }
 
-    /// Allows a function outside of `pg_catalog`, whose schema and owner were checked. Not cancel safe.
+    /// Allows a function outside of `pg_catalog` whose schema and owner were checked, and tables of users by their schemas. Not cancel safe.
     pub async fn query_by_name(&mut self, sql: &str) -> Result<Rows, OpenError> {
         self.ask_unchecked(sql, &bounds::ANSWER).await?;
         self.rows().await
+    }
+
+    /// Begins a COPY; its rows are passed on and not gathered. `next` reads the answer. Not cancel safe.
+    pub async fn ask_copy(&mut self, sql: &str) -> Result<(), OpenError> {
+        self.ask_unchecked(sql, &bounds::COPIED_ROWS).await
     }
 
     async fn rows(&mut self) -> Result<Rows, OpenError> {

@@ -1,19 +1,24 @@
 //! The text of one line.
 
+use super::events::event_of;
 use super::{Level, LogField, LogOrigin};
 use std::fmt::Write as _;
 use std::time::Duration;
-use weir_config::LogConfig;
+use weir_config::{LogConfig, LogFormat};
 
 #[derive(Debug)]
 pub enum LogLineFormat {
     Text { prefix: String },
-    Json,
+    Values(ValueForm),
 }
 
 impl LogLineFormat {
     pub fn of(config: &LogConfig) -> LogLineFormat {
-        if config.is_json { LogLineFormat::Json } else { LogLineFormat::Text { prefix: config.line_prefix.clone() } }
+        match config.format {
+            LogFormat::Text => LogLineFormat::Text { prefix: config.line_prefix.clone() },
+            LogFormat::Json => LogLineFormat::Values(ValueForm::Json),
+            LogFormat::Logfmt => LogLineFormat::Values(ValueForm::Logfmt),
+        }
     }
 
     /// `now` counts from 1970.
@@ -27,7 +32,7 @@ impl LogLineFormat {
     ) -> String {
         let mut line = String::with_capacity(160);
         match self {
-            LogLineFormat::Json => push_json(&mut line, level, who, text, fields, now),
+            LogLineFormat::Values(form) => push_values(&mut line, *form, (level, who), &text.to_string(), fields, now),
             LogLineFormat::Text { prefix } => {
                 push_prefix(&mut line, prefix, who, now.as_secs(), now.subsec_millis());
                 line.push_str(name(level));
@@ -54,45 +59,72 @@ pub fn name(level: Level) -> &'static str {
     }
 }
 
-fn push_json(
+/// Two ways to write names and values.
+#[derive(Clone, Copy, Debug)]
+pub enum ValueForm {
+    Json,
+    Logfmt,
+}
+
+impl ValueForm {
+    fn push(self, line: &mut String, name: &str, value: LogField<'_>) {
+        let is_first = line.is_empty();
+        match self {
+            ValueForm::Json => line.push_str(if is_first { "{\"" } else { ",\"" }),
+            ValueForm::Logfmt if is_first => {}
+            ValueForm::Logfmt => line.push(' '),
+        }
+        line.push_str(name);
+        line.push_str(match self {
+            ValueForm::Json => "\":",
+            ValueForm::Logfmt => "=",
+        });
+        match (value, self) {
+            (LogField::Number(number), _) => {
+                let _ = write!(line, "{number}");
+            }
+            (LogField::Text(text), ValueForm::Logfmt) if is_bare(text) => line.push_str(text),
+            // Quotes and escapes of logfmt are those of JSON.
+            (LogField::Text(text), _) => line.push_str(&serde_json::Value::from(text).to_string()),
+        }
+    }
+
+    fn end(self, line: &mut String) {
+        match self {
+            ValueForm::Json => line.push('}'),
+            ValueForm::Logfmt => {}
+        }
+    }
+}
+
+/// True for a value that logfmt takes without quotes.
+fn is_bare(text: &str) -> bool {
+    !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c.is_control() || matches!(c, '"' | '=' | '\\'))
+}
+
+fn push_values(
     line: &mut String,
-    level: Level,
-    who: &LogOrigin<'_>,
-    text: std::fmt::Arguments<'_>,
+    form: ValueForm,
+    (level, who): (Level, &LogOrigin<'_>),
+    text: &str,
     fields: &[(&str, LogField<'_>)],
     now: Duration,
 ) {
-    let (date, time) = (utc(now.as_secs()), now.subsec_millis());
-    let date = date.replacen(' ', "T", 1);
-    let _ = write!(line, "{{\"time\":\"{date}.{time:03}Z\",\"level\":\"{}\",\"pid\":{}", name(level), std::process::id());
-    for (name, value) in
-        [("user", who.user), ("database", who.database), ("application", who.application), ("client", who.client)]
-    {
-        if !value.is_empty() {
-            let _ = write!(line, ",\"{name}\":");
-            push_quoted(line, value);
-        }
+    let time = format!("{}.{:03}Z", utc(now.as_secs()).replacen(' ', "T", 1), now.subsec_millis());
+    form.push(line, "time", LogField::Text(&time));
+    form.push(line, "level", LogField::Text(name(level)));
+    form.push(line, "event", LogField::Text(event_of(text)));
+    form.push(line, "pid", LogField::Number(f64::from(std::process::id())));
+    let origin = [("user", who.user), ("database", who.database), ("application", who.application), ("client", who.client)];
+    for (name, value) in origin.into_iter().filter(|(_, value)| !value.is_empty()) {
+        form.push(line, name, LogField::Text(value));
     }
     if who.session > 0 {
-        let _ = write!(line, ",\"session\":{}", who.session);
+        form.push(line, "session", LogField::Number(f64::from(who.session)));
     }
-    for (name, value) in fields {
-        let _ = write!(line, ",\"{name}\":");
-        match value {
-            LogField::Text(text) => push_quoted(line, text),
-            LogField::Number(number) => {
-                let _ = write!(line, "{number}");
-            }
-        }
-    }
-    line.push_str(",\"message\":");
-    push_quoted(line, &text.to_string());
-    line.push('}');
-}
-
-/// Puts a JSON string at the end of the line.
-fn push_quoted(line: &mut String, text: &str) {
-    line.push_str(&serde_json::Value::from(text).to_string());
+    fields.iter().for_each(|(name, value)| form.push(line, name, *value));
+    form.push(line, "message", LogField::Text(text));
+    form.end(line);
 }
 
 /// Escapes control characters: a client's text must neither look like another line nor control the operator's terminal.
@@ -180,17 +212,25 @@ mod tests {
         }
     }
 
-    #[test]
-    fn json_has_who_what_and_values() {
+    fn values(form: ValueForm, text: &str) -> String {
         let mut line = String::new();
-        let who = LogOrigin { user: "j\"oe", session: 7, ..LogOrigin::default() };
+        let who = LogOrigin { user: "j\"oe", database: "shop", session: 7, ..LogOrigin::default() };
         let fields = [("duration_ms", LogField::Number(1.5)), ("rule", LogField::Text("read"))];
-        push_json(&mut line, Level::Log, &who, format_args!("a\n\u{1}é"), &fields, std::time::Duration::from_millis(5));
-        let pid = std::process::id();
-        let expected = format!(
-            r#"{{"time":"1970-01-01T00:00:00.005Z","level":"LOG","pid":{pid},"user":"j\"oe","session":7,"duration_ms":1.5,"rule":"read","message":"a\n\u0001é"}}"#
+        push_values(&mut line, form, (Level::Log, &who), text, &fields, Duration::from_millis(5));
+        line.replace(&std::process::id().to_string(), "PID")
+    }
+
+    #[test]
+    fn json_and_logfmt_have_event_and_who_and_values() {
+        assert_eq!(
+            values(ValueForm::Json, "a\n\u{1}é"),
+            r#"{"time":"1970-01-01T00:00:00.005Z","level":"LOG","event":"other","pid":PID,"user":"j\"oe","database":"shop","session":7,"duration_ms":1.5,"rule":"read","message":"a\n\u0001é"}"#
         );
-        assert_eq!(line, expected);
+        assert_eq!(
+            values(ValueForm::Logfmt, "node 1 is in use again"),
+            r#"time=1970-01-01T00:00:00.005Z level=LOG event=node_up pid=PID user="j\"oe" database=shop session=7 duration_ms=1.5 rule=read message="node 1 is in use again""#
+        );
+        assert!(values(ValueForm::Logfmt, "a=b\nlevel=PANIC").ends_with(r#" message="a=b\nlevel=PANIC""#));
     }
 
     #[test]

@@ -160,6 +160,7 @@ pub fn receive_mail(w: &Rc<Worker>, message: WorkerMessage) {
         | WorkerMessage::Release { .. }
         | WorkerMessage::Cancel { .. }
         | WorkerMessage::Interrupt(_)
+        | WorkerMessage::Deadlocked(_)
         | WorkerMessage::Refresh
         | WorkerMessage::Stop
         | WorkerMessage::Kill(_)

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 /// Time for the new process to take over: that of its start, of its place in a group, and of the old one's last accepted clients.
 const RENEWAL_LIMIT: Duration = Duration::from_secs(90);
 
+/// Another process tells nothing of its way: the socket shows when it serves, and `RENEWAL_LIMIT` bounds the looks.
 const LOOK_PERIOD: Duration = Duration::from_millis(100);
 
 /// Of an answer, which may hold the reason of a refusal.

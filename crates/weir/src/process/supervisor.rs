@@ -9,7 +9,7 @@ use crate::process::notify::SystemdNotifier;
 use crate::process::pid_file::{PidFile, PidFileClaim};
 use crate::process::renewal::SuccessorStarter;
 use crate::process::takeover::{self, OldProxy, UnitSide};
-use crate::process::{tasks, thread};
+use crate::process::{file_check, tasks, thread};
 use crate::runtime::group_seat::HandedMember;
 use crate::runtime::inherit::InheritedSockets;
 use crate::runtime::listeners::{CreatedUnixSockets, ListeningSocket};
@@ -312,7 +312,7 @@ fn relieve(old: OldProxy, shared: &SharedState) {
 }
 
 fn allow_reloads(shared: &SharedState, files: &OperatorFiles) {
-    let (all, own, rules) = (files.clone(), files.clone(), files.clone());
+    let (all, own, rules, now, checked) = (files.clone(), files.clone(), files.clone(), files.clone(), files.clone());
     let readers = FileReaders {
         all: Box::new(move |shared| reload(&all, shared)),
         tls: Box::new(move |config| own.read_tls(config).map_err(|cause| cause.to_string())),
@@ -320,6 +320,8 @@ fn allow_reloads(shared: &SharedState, files: &OperatorFiles) {
             let (access, problems) = rules.read_access(config, Some(before));
             access.ok_or_else(|| first_error("a file of access cannot be used", &problems))
         }),
+        now: Box::new(move || now.read()),
+        check: Box::new(move || file_check::check(&checked, raise_file_limit()).0),
     };
     let _ = shared.files.readers.set(readers);
 }

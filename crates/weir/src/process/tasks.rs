@@ -10,6 +10,7 @@ use crate::runtime::shared::{ProxyShutdown, TerminationTarget, WorkerMessage};
 use crate::runtime::stores::WorkerStores;
 use crate::runtime::worker::{SessionEntry, Worker};
 use crate::server::{listen_task, store_conn};
+use crate::traffic::timeouts;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -132,6 +133,7 @@ fn read_mail(w: &Rc<Worker>) {
             }
             WorkerMessage::Cancel { pid, key, bearer } => cancel(w, pid, &key, bearer),
             WorkerMessage::Interrupt(pid) => interrupt(w, pid),
+            WorkerMessage::Deadlocked(pid) => timeouts::break_deadlock(w, pid),
             WorkerMessage::Refresh => w.refresh(),
             WorkerMessage::Stop => {
                 w.acceptors.borrow().iter().for_each(|task| w.reactor.wake(*task));

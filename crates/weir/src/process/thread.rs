@@ -5,7 +5,7 @@ use crate::admin::http::{self, Dashboard};
 use crate::admin::pcp::{self, PcpService};
 use crate::control::control_context::{ControlContext, WakeSubject};
 use crate::control::supervised::{TaskGuard, keep, run};
-use crate::control::{agent_watch, catalog_watch, failover, node_monitor, wal_follower};
+use crate::control::{agent_watch, catalog_watch, failover, node_monitor, prepared_parts, shard_deadlocks, wal_follower};
 use crate::log::Level;
 use crate::runtime::mail::ControlOrder;
 use crate::runtime::shared::{ProxyShutdown, SharedState};
@@ -70,6 +70,12 @@ async fn attend(c: Rc<ControlContext>, sockets: ControlSockets) {
     if c.shared.group.get().is_some() {
         let own = c.clone();
         tasks.push(keep(&c, "acts for the group".into(), move || heard_acts::serve(own.clone()), || {}));
+    }
+    if c.shared.config.load().sharding.is_on {
+        let own = c.clone();
+        tasks.push(keep(&c, "prepared transactions".into(), move || prepared_parts::watch(own.clone()), || {}));
+        let own = c.clone();
+        tasks.push(keep(&c, "deadlocks over shards".into(), move || shard_deadlocks::watch(own.clone()), || {}));
     }
     tasks.extend(begin_http(&c, sockets.readers));
     tasks.extend(begin_pcp(&c, sockets.pcp));

@@ -24,3 +24,7 @@ pub const REST: GatherBound =
 /// One part of a catalog. Rows are taken in one by one; `catalog_max_size` bounds what is kept.
 pub const CATALOG_PART: GatherBound =
     GatherBound { thing: "a part of the catalog", count_max: 16_000_000, bytes_max: 16 << 30, parameter: "" };
+
+/// Rows that `weir shard` passes from one server to another. Each is gone before the next is read.
+pub const COPIED_ROWS: GatherBound =
+    GatherBound { thing: "a table's rows", count_max: usize::MAX, bytes_max: usize::MAX, parameter: "" };

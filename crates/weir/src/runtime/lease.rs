@@ -2,7 +2,7 @@
 
 use crate::runtime::mail::RoleCheckReason;
 use crate::runtime::pool::conn_opening::{self, ask_defaults};
-use crate::runtime::pool::server_conn::{OpenError, ServerConn, ServerLogin, ServerTransport, TERMINATE};
+use crate::runtime::pool::server_conn::{OpenError, ServerAddress, ServerConn, ServerLogin, ServerTransport, TERMINATE};
 use crate::runtime::pool::{CheckoutRefusal, CheckoutWait, ConnPool, PoolLease, PoolPurpose, ReachedLimit};
 use crate::runtime::shared::WorkerMessage;
 use crate::runtime::worker::Worker;
@@ -21,6 +21,7 @@ use weir_session::fault::{ErrorReport, sqlstate};
 use weir_session::metrics::WorkerCounter;
 use weir_session::reports::ReportedRole;
 use weir_session::session_state::connection_defaults::are_stale;
+use weir_session::sharding::shard_target::ENGINE;
 
 const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -206,7 +207,8 @@ async fn fetch(w: &Worker, conn: &mut ServerConn) -> bool {
 }
 
 pub async fn open(w: &Rc<Worker>, pool: &Arc<ConnPool>, node: u16, parameters: &[(&str, &str)]) -> Result<ServerConn, OpenError> {
-    let address = w.view().nodes.iter().position(|n| n.id == node).and_then(|at| w.address_of(at));
+    let is_engine = pool.key.purpose == PoolPurpose::Engine;
+    let address = w.address_of_node(node).map(|known| if is_engine { ServerAddress { shard: ENGINE, ..known } } else { known });
     let (begun_ms, begun_us) = (w.now_ms(), w.micros(Instant::now()));
     let opened = match address {
         Some(address) => {
@@ -217,7 +219,7 @@ pub async fn open(w: &Rc<Worker>, pool: &Arc<ConnPool>, node: u16, parameters: &
             let login = ServerLogin { user, database, secret: secret.as_ref(), generation, parameters };
             // A walsender takes no query, and notifications need none.
             let first = match pool.key.purpose {
-                PoolPurpose::Statements | PoolPurpose::Greeting => {
+                PoolPurpose::Statements | PoolPurpose::Engine | PoolPurpose::Greeting => {
                     w.shared.config.load().databases.connect_query(&pool.key.client_database)
                 }
                 PoolPurpose::PhysicalReplication | PoolPurpose::LogicalReplication | PoolPurpose::Listening => Arc::default(),
@@ -266,8 +268,9 @@ pub async fn open(w: &Rc<Worker>, pool: &Arc<ConnPool>, node: u16, parameters: &
 /// Servers up to version 13 do not report it.
 fn refuse_standby(w: &Worker, opened: Result<ServerConn, OpenError>) -> Result<ServerConn, OpenError> {
     let conn = opened?;
-    let is_demoted = conn.is_to_primary(&w.view())
-        && matches!(conn.transport.pool.key.purpose, PoolPurpose::Statements | PoolPurpose::Greeting)
+    let purpose = conn.transport.pool.key.purpose;
+    let is_demoted = w.view().is_primary(conn.status.address.node)
+        && matches!(purpose, PoolPurpose::Statements | PoolPurpose::Engine | PoolPurpose::Greeting)
         && conn.reported.told() == ReportedRole::Standby
         && !is_primary_by_configuration(&w.peek_config(), conn.status.address.node);
     if !is_demoted {

@@ -57,6 +57,30 @@ pub enum EnvironmentUse {
     Parameters,
 }
 
+/// Findings of a check of the files.
+#[derive(Debug, Default)]
+pub struct FileFindings {
+    /// In the order in which they were found.
+    pub problems: Vec<ConfigProblem>,
+    /// Remarks that are no problems.
+    pub notes: Vec<String>,
+}
+
+impl FileFindings {
+    pub fn errors(&self) -> usize {
+        self.problems.iter().filter(|problem| problem.severity == ProblemSeverity::Error).count()
+    }
+
+    pub fn warn(&mut self, text: String) {
+        self.add(ProblemSeverity::Warning, text);
+    }
+
+    /// A problem that no line of a file has.
+    pub fn add(&mut self, severity: ProblemSeverity, message: String) {
+        self.problems.push(ConfigProblem { severity, path: None, line: None, message });
+    }
+}
+
 impl OperatorFiles {
     pub fn read(&self) -> ConfigReadResult {
         let mut load = |path: &Path| read_bounded(path).map_err(|cause| cause.to_string());

@@ -45,6 +45,8 @@ use weir_io::reactor::{TaskId, parked};
 pub enum PoolPurpose {
     /// Shared by clients.
     Statements,
+    /// As `Statements`, to the engine's database (`parallel_mode`).
+    Engine,
     /// Owned by one physical replication client to its end: never at rest.
     PhysicalReplication,
     /// Logical replication, which has a database.
@@ -68,12 +70,13 @@ pub struct PoolKey {
 
 impl PoolKey {
     /// Unshared connections do not count in `pool_size`: the server limits physical replication, and logical replication has as
-    /// many places of its own. Those for notifications count for no database or user.
+    /// many places of its own. Connections for notifications count for no database or user.
     fn limits(&self, config: &Config) -> UserLimits {
         let limits = limits::of(config, &self.user, &self.client_database);
         let unshared = UserLimits { pool_size: u32::MAX, pool_min: 0, reserve: 0, ..limits };
         match self.purpose {
             PoolPurpose::Statements => limits,
+            PoolPurpose::Engine => UserLimits { pool_min: 0, ..limits },
             PoolPurpose::PhysicalReplication => unshared,
             PoolPurpose::LogicalReplication => UserLimits { pool_size: limits.pool_size, ..unshared },
             PoolPurpose::Listening => UserLimits { conns_per_database: 0, conns_per_user: 0, ..unshared },
@@ -325,7 +328,7 @@ impl ConnPool {
     }
 
     pub fn is_shared(&self) -> bool {
-        self.key.purpose == PoolPurpose::Statements
+        matches!(self.key.purpose, PoolPurpose::Statements | PoolPurpose::Engine)
     }
 
     pub fn renewals(&self) -> u64 {

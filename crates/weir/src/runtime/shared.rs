@@ -7,6 +7,7 @@ use crate::runtime::agents_seen::AgentsSeen;
 use crate::runtime::group_seat::{AfterHandOver, GroupOrder, GroupSeat};
 use crate::runtime::mail::{ControlMail, ControlOrder};
 use crate::runtime::node_defaults::OfNodes;
+use crate::runtime::operator_files::FileFindings;
 use crate::runtime::pause_state::PauseState;
 use crate::runtime::pool::PoolRegistry;
 use crate::runtime::pool::server_conn::ServerConn;
@@ -28,7 +29,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 use weir_config::passwd::UserSecret;
-use weir_config::{Config, SetError, names_files, shapes_rules};
+use weir_config::{Config, ConfigReadResult, SetError, names_files, shapes_rules};
 use weir_failover::cluster::ClusterView;
 use weir_failover::{FailoverView, ServerConnEnd};
 use weir_io::reactor::TaskId;
@@ -57,6 +58,8 @@ pub enum WorkerMessage {
     },
     /// Cancel this session's statement; the asker has the right to.
     Interrupt(u32),
+    /// Cancel this session's statement: it waits in a ring over several servers.
+    Deadlocked(u32),
     /// Configuration or cluster view changed.
     Refresh,
     Stop,
@@ -119,10 +122,17 @@ type ReadAll = dyn Fn(&SharedState) -> Result<Vec<String>, String> + Send + Sync
 type ReadAccess = dyn Fn(&Config, &AccessFiles) -> Result<AccessFiles, String> + Send + Sync;
 type ReadTls = dyn Fn(&Config) -> Result<TlsFiles, String> + Send + Sync;
 
+type ReadNow = dyn Fn() -> ConfigReadResult + Send + Sync;
+type CheckNow = dyn Fn() -> FileFindings + Send + Sync;
+
 pub struct FileReaders {
     pub(crate) all: Box<ReadAll>,
     pub(crate) tls: Box<ReadTls>,
     pub(crate) access: Box<ReadAccess>,
+    /// Reads the configuration, and changes nothing.
+    pub(crate) now: Box<ReadNow>,
+    /// Does as `weir check` does.
+    pub(crate) check: Box<CheckNow>,
 }
 
 pub struct SharedState {
@@ -300,6 +310,16 @@ impl SharedState {
         (readers.all)(self)
     }
 
+    /// The configuration as the files have it now. Blocks; `None`: there is no file.
+    pub fn files_now(&self) -> Option<ConfigReadResult> {
+        self.files.readers.get().map(|readers| (readers.now)())
+    }
+
+    /// The findings of `weir check` about the files. Blocks, also for answers of servers.
+    pub fn check_files(&self) -> Option<FileFindings> {
+        self.files.readers.get().map(|readers| (readers.check)())
+    }
+
     /// Changes all parameters, or none, until files are read again. Blocks where `names_files` or `shapes_rules` says so: not for a
     /// worker's thread then.
     pub fn set(&self, parameters: &[(String, String)]) -> Result<(), SetError> {
@@ -374,7 +394,7 @@ impl SharedState {
 
     pub(crate) fn ask_name(self: &Arc<SharedState>, hostname: &str, deadline: Instant, wake: Wake) -> PendingLookup {
         let config = self.config.load();
-        let is_named = |name: &str| config.nodes.iter().any(|node| node.hostname == name);
+        let is_named = |name: &str| config.all_nodes().any(|node| node.hostname == name);
         let (shared, host) = (self.clone(), hostname.to_owned());
         let tell = move |news| match news {
             ResolverEvent::Fails { cause } => {

@@ -163,7 +163,7 @@ pub fn read(config: &Config, folder: &Path) -> Result<TlsFiles, TlsFileError> {
     let files = TlsFileReader { tls, folder, provider, versions: versions(tls), own };
     let server = if tls.enabled { Some(files.server_side()?) } else { None };
     let backend = TlsPeer { prefix: "backend", files: &tls.backend, alpn: Some(ALPN) };
-    let client = files.towards(&backend, &config.nodes.iter().map(|node| node.ssl_mode).collect::<Vec<_>>())?;
+    let client = files.towards(&backend, &config.all_nodes().map(|node| node.ssl_mode).collect::<Vec<_>>())?;
     let modes = config.cache.store().map(|_| tls.store_mode);
     let store = files.towards(&TlsPeer { prefix: "memqcache", files: &tls.store, alpn: None }, modes.as_slice())?;
     let agents = &config.recovery.agents;

@@ -4,7 +4,7 @@ use crate::auth::client_limits::{CountedClient, LoginCounts};
 use crate::auth::greetings::GreetingCache;
 use crate::log::{Level, LogOrigin};
 use crate::runtime::pool::server_conn::kept_inquiries::WorkerInquiries;
-use crate::runtime::pool::server_conn::{ServerConn, TERMINATE};
+use crate::runtime::pool::server_conn::{ServerConn, ServerTransport, TERMINATE};
 use crate::runtime::pool::{ConnPool, PoolKey, PoolPurpose};
 use crate::runtime::shared::{SharedState, TerminationTarget, WorkerId, WorkerMailbox, WorkerMessage};
 use crate::runtime::stores::WorkerStores;
@@ -110,6 +110,13 @@ impl PoolSet {
             .clone()
     }
 
+    /// The pool of the engine beside the database, on the primary.
+    pub fn engine(&self, w: &Worker, node: u16) -> Arc<ConnPool> {
+        let engine = w.peek_config().sharding.engine_of(&self.database);
+        let key = PoolKey { database: engine.into(), ..self.key(node, PoolPurpose::Engine) };
+        w.shared.pools.get(key, &w.shared.pause_state, &w.peek_config())
+    }
+
     /// Pool of unshared server connections.
     pub fn apart(&self, w: &Worker, node: u16, purpose: PoolPurpose) -> Arc<ConnPool> {
         w.shared.pools.get(self.key(node, purpose), &w.shared.pause_state, &w.peek_config())
@@ -190,6 +197,8 @@ pub struct Worker {
     /// Begin of the event loop's round, and its TLS handshakes.
     handshakes: Cell<(Instant, u32)>,
     serials: AtomicU64,
+    /// Sockets of server connections that their sessions put aside, by the connections' serial numbers.
+    pub(crate) parked: RefCell<HashMap<u64, Box<ServerTransport>>>,
 }
 
 pub struct ListeningSessions {
@@ -251,6 +260,7 @@ impl Worker {
             view_waiters: RefCell::default(),
             randomness: RefCell::default(),
             serials: AtomicU64::new(1),
+            parked: RefCell::default(),
             tasks: TaskSupervisor::default(),
             reactor,
             shared,
@@ -434,6 +444,13 @@ impl Worker {
 
     pub fn address_of(&self, node: usize) -> Option<ServerAddress> {
         ServerAddress::of(&self.view(), &self.peek_config(), node)
+    }
+
+    /// The address of a node by its number, of any shard.
+    pub fn address_of_node(&self, node: u16) -> Option<ServerAddress> {
+        let at = self.view().nodes.iter().position(|known| known.id == node);
+        let of_shard = || self.peek_config().sharding.nodes.iter().find(|known| known.id == node).map(ServerAddress::of_shard);
+        at.and_then(|at| self.address_of(at)).or_else(of_shard)
     }
 
     pub fn close_conn(&self, conn: ServerConn) {

@@ -3,12 +3,13 @@
 use crate::runtime::lease;
 use crate::runtime::mail::RoleCheckReason;
 use crate::runtime::pool::server_conn::{OpenError, ServerConn};
-use crate::runtime::pool::{CheckoutPatience, CheckoutWait};
+use crate::runtime::pool::{CheckoutPatience, CheckoutWait, ConnPool};
 use crate::runtime::worker::Worker;
 use crate::server::vouch;
 use crate::traffic::served::{ServedSession, SessionSockets};
 use crate::traffic::session_ports::SessionHost;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use weir_catalog::rule::RoutingRule;
@@ -23,11 +24,15 @@ use weir_session::metrics::WorkerCounter;
 use weir_session::routing::{RouteClass, RouteSide};
 use weir_session::sequences::drawn_values::{DrawConnDemand, DrawWaitOutcome};
 use weir_session::session::Session;
+use weir_session::sharding::shard_target::ENGINE;
 use weir_session::status::SessionActivity;
-use weir_session::{sequences, timing};
+use weir_session::{participants, sequences, sharding, timing};
 
 /// Wait for the server connection with a session's sequence values, while another client has it.
 const AGAIN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Longest wait of a transaction that holds connections to other shards: two of them may wait for each other's.
+const HELD_LIMIT: Duration = Duration::from_secs(5);
 
 /// Chooses a node and takes a server connection to it. Without one the need has changed. Not cancel safe.
 pub async fn wait(served: &mut ServedSession, need: ConnRequirement) -> Result<(), ErrorReport> {
@@ -52,8 +57,10 @@ async fn wait_since(served: &mut ServedSession, need: ConnRequirement, started: 
     let mut waited_since = None;
     loop {
         end_if_cancelled(s)?;
-        let (at, node) = match choose(s, w, ConnRequirement { class, ..need }, !replay.is_over(w)) {
-            NodeChoice::Node(at, node) => (at, node),
+        let (at, node, pool) = match choose(s, w, ConnRequirement { class, ..need }, !replay.is_over(w)) {
+            NodeChoice::Node(at, node) => (at, node, host.pools.of_node(w, node)),
+            NodeChoice::Engine(at, node) => (Some(at), node, host.pools.engine(w, node)),
+            NodeChoice::NoShard(shard) => return Err(sharding::no_server(shard)),
             NodeChoice::NoPrimary(rule) => {
                 if let Some(end) = ends_without_primary(s, w, need) {
                     return end;
@@ -72,7 +79,7 @@ async fn wait_since(served: &mut ServedSession, need: ConnRequirement, started: 
                 continue;
             }
         };
-        let was_primary = w.view().primary == Some(at);
+        let was_primary = at.is_some() && w.view().primary == at;
         if let Some(wanted) = need.conn
             && let Some(conn) = where_it_drew(s, (client, was_gone), host, node, wanted).await?
         {
@@ -80,7 +87,7 @@ async fn wait_since(served: &mut ServedSession, need: ConnRequirement, started: 
             begin_with(s, w, host.take(conn), (need, class, node), begins);
             return Ok(());
         }
-        match lease(s, client, host, class, node, (started, was_gone)).await? {
+        match lease(s, client, host, &pool, class, (started, was_gone)).await? {
             CheckoutResult::ServerConn(conn) => {
                 let conn = unless_cancelled(s, w, conn)?;
                 let shown = shown_by(s, w, class, at, &conn.conn);
@@ -101,6 +108,10 @@ async fn wait_since(served: &mut ServedSession, need: ConnRequirement, started: 
             CheckoutResult::Moved => {}
             CheckoutResult::Failed(error) => {
                 w.shared.request_role_check(RoleCheckReason::LoginFailed);
+                if need.shard == ENGINE && error.passes().is_none() {
+                    // The session goes on without the engine.
+                    return Err(error.fault());
+                }
                 if class.side != RouteSide::Reader || was_primary {
                     // Nothing was sent: the client loses nothing by waiting.
                     if error.passes().is_some() {
@@ -200,28 +211,37 @@ async fn lease(
     s: &Session,
     client: &Socket,
     host: &SessionHost,
+    pool: &Arc<ConnPool>,
     class: RouteClass,
-    node: u16,
     (since, was_gone): (Instant, bool),
 ) -> Result<CheckoutResult, ErrorReport> {
-    let (w, pool, entry) = (&host.w, host.pools.of_node(&host.w, node), &s.handle);
+    let (w, node, entry) = (&host.w, pool.key.node, &s.handle);
     if w.shared.drains_servers() {
         return Err(lease::ended());
     }
     show_waiting(s, w);
-    let ends = || (!was_gone && client.is_hung_up()) || entry.final_error.borrow().is_some() || entry.wait_cancelled.get();
+    let held_until = participants::has_others(s).then(|| since + HELD_LIMIT);
+    let is_too_long = || held_until.is_some_and(|at| w.now() >= at);
+    let ends = || {
+        let is_over = entry.final_error.borrow().is_some() || entry.wait_cancelled.get() || is_too_long();
+        is_over || (!was_gone && client.is_hung_up())
+    };
     let has_moved = || !may_serve(w, class, node);
     let is_primary = is_primary_node(w, node);
     // A read that a standby does not take goes to the primary.
     let patience =
         if class.side == RouteSide::Reader && !is_primary { CheckoutPatience::ToldAtOnce } else { CheckoutPatience::Waits };
     let wait = (CheckoutWait { since, patience }, host.came_ms);
-    let leased = vouch::lease_conn(w, &pool, node, wait, || ends() || has_moved()).await;
+    held_until.into_iter().for_each(|at| w.reactor.wake_at(at));
+    let leased = vouch::lease_conn(w, pool, node, wait, || ends() || has_moved()).await;
     if leased.is_err() && !ends() && has_moved() {
         return Ok(CheckoutResult::Moved);
     }
     if leased.is_err() {
         end_if_cancelled(s)?;
+    }
+    if leased.is_err() && is_too_long() {
+        return Err(participants::waited_too_long(HELD_LIMIT));
     }
     leased.map(|leased| leased.map_or_else(CheckoutResult::Failed, CheckoutResult::ServerConn))
 }
@@ -230,7 +250,12 @@ async fn lease(
 fn may_serve(w: &Worker, class: RouteClass, node: u16) -> bool {
     let view = w.view();
     let is_up = || view.nodes.iter().position(|known| known.id == node).is_some_and(|at| view.is_up(at));
-    is_primary_node(w, node) || (class.side == RouteSide::Reader && is_up())
+    is_primary_node(w, node) || is_of_shard(w, node) || (class.side == RouteSide::Reader && is_up())
+}
+
+/// Shards above 0 have one server each: there is no other one to go to.
+fn is_of_shard(w: &Worker, node: u16) -> bool {
+    w.is_sharded() && w.peek_config().sharding.shard_of(node) != 0
 }
 
 fn is_primary_node(w: &Worker, node: u16) -> bool {

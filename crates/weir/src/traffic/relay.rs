@@ -1,7 +1,7 @@
 //! The task of a session: steps of its loop (`weir_session::pump`), and the waits between them.
 
 use crate::traffic::served::ServedSession;
-use crate::traffic::{ask_outcome, checkout_wait, session_end};
+use crate::traffic::{ask_outcome, checkout_wait, session_end, shard_commit};
 use std::pin::Pin;
 use weir_io::reactor::parked;
 use weir_session::fault::{ErrorReport, ErrorSeverity};
@@ -69,6 +69,7 @@ fn step_on(served: &mut ServedSession) -> RelayAction<'_> {
         }
         SessionStep::Need(need) => RelayAction::Waits(Box::pin(get(served, need))),
         SessionStep::Doubt => RelayAction::Waits(Box::pin(find(served))),
+        SessionStep::Participants => RelayAction::Waits(Box::pin(commit(served))),
         SessionStep::End(SessionEnd::Fault(fault)) => RelayAction::Waits(Box::pin(end(served, fault))),
         SessionStep::End(SessionEnd::Client) => {
             let_go(&mut served.s, &served.w);
@@ -96,6 +97,14 @@ async fn get(served: &mut ServedSession, need: ConnRequirement) -> RelayFlow {
 async fn find(served: &mut ServedSession) -> RelayFlow {
     ask_outcome::find(served).await;
     RelayFlow::GoesOn
+}
+
+/// Not cancel safe.
+async fn commit(served: &mut ServedSession) -> RelayFlow {
+    match shard_commit::go_on(served).await {
+        Ok(()) => RelayFlow::GoesOn,
+        Err(fault) => Box::pin(end(served, fault)).await,
+    }
 }
 
 /// Not cancel safe.

@@ -7,7 +7,7 @@ use crate::runtime::pool::conn_opening;
 use crate::runtime::pool::server_conn::{ServerConn, ServerTransport};
 use crate::runtime::worker::{PoolSet, Worker};
 use crate::server::{inquiry, store_conn};
-use crate::traffic::empty_database;
+use crate::traffic::{empty_database, shard_commit};
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -62,7 +62,19 @@ impl SessionHost {
         conn
     }
 
-    fn whole(&self, conn: Box<Conn>) -> Option<ServerConn> {
+    /// A server connection that was put aside, with its socket.
+    pub fn parked(&self, conn: Box<Conn>) -> Option<ServerConn> {
+        let transport = self.w.parked.borrow_mut().remove(&conn.status.serial)?;
+        Some(ServerConn { conn, transport })
+    }
+
+    pub fn park_whole(&self, conn: ServerConn) -> Box<Conn> {
+        let ServerConn { conn, transport } = conn;
+        self.w.parked.borrow_mut().insert(conn.status.serial, transport);
+        conn
+    }
+
+    pub fn whole(&self, conn: Box<Conn>) -> Option<ServerConn> {
         let transport = self.transport.borrow_mut().take()?;
         Some(ServerConn { conn, transport })
     }
@@ -90,6 +102,28 @@ impl WorkerServices for SessionHost {
 
     fn close(&self, conn: Box<Conn>) {
         if let Some(conn) = self.whole(conn) {
+            self.w.close_conn(conn);
+        }
+    }
+
+    fn park(&self, conn: &Conn) {
+        if let Some(transport) = self.transport.borrow_mut().take() {
+            self.w.parked.borrow_mut().insert(conn.status.serial, transport);
+        }
+    }
+
+    fn unpark(&self, conn: &Conn) {
+        *self.transport.borrow_mut() = self.w.parked.borrow_mut().remove(&conn.status.serial);
+    }
+
+    fn roll_back_parked(&self, conn: Box<Conn>) {
+        if let Some(conn) = self.parked(conn) {
+            self.w.reactor.spawn(shard_commit::roll_back(self.w.clone(), conn));
+        }
+    }
+
+    fn close_parked(&self, conn: Box<Conn>) {
+        if let Some(conn) = self.parked(conn) {
             self.w.close_conn(conn);
         }
     }

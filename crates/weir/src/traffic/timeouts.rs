@@ -266,6 +266,21 @@ fn cancel(w: &Rc<Worker>, entry: &Rc<SessionEntry>, limit_ms: u64, spent_ms: u64
     conn_opening::forward_cancel(w, &entry.handle);
 }
 
+/// Cancels a statement that waits in a ring of locks over several servers; its client hears what a server would have said.
+pub fn break_deadlock(w: &Rc<Worker>, pid: u32) {
+    let Some(entry) = w.entries.borrow().get(&pid).cloned() else { return };
+    if entry.conn.borrow().is_none()
+        || !matches!(*entry.overdue.borrow(), OverdueStatement::No | OverdueStatement::Asked(PossibleCommit::No))
+    {
+        return;
+    }
+    let fault = ErrorReport::error(sqlstate::DEADLOCK_DETECTED, "deadlock detected")
+        .detail("Transactions on several shards wait for each other's locks.")
+        .hint("Run the transaction again.");
+    *entry.overdue.borrow_mut() = OverdueStatement::Cancelling(Box::new(fault));
+    conn_opening::forward_cancel(w, &entry.handle);
+}
+
 /// Ends a session. Cancels its statement, unless that may commit: the server would notice the end of the connection only after it.
 fn dismiss(w: &Rc<Worker>, entry: &Rc<SessionEntry>, fault: ErrorReport) {
     if entry.final_error.borrow().is_some() {

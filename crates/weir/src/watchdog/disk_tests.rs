@@ -1,7 +1,7 @@
 //! The vote's file and its store, on real disks: what a crash, a full disk, others and a second process leave.
 
 use crate::watchdog::state_store::{OpenedState, StateOutcome, StateStore, StateWriteRefusal};
-use crate::watchdog::vote_file::{VoteFile, VoteFileError, VoteNotice};
+use crate::watchdog::vote_file::{FormerMark, VoteFile, VoteFileError, VoteNotice};
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -238,6 +238,29 @@ fn two_processes_never_vote_as_one_member() {
     }
     assert_eq!(&folder.opened().1, votes[0], "the file is that of the one that got it");
     assert_eq!(folder.names(), ["weir_group.9999"]);
+}
+
+#[test]
+fn a_former_process_is_seen_as_long_as_one_of_them_runs() {
+    let folder = VoteFolder::new("former");
+    assert!(!FormerMark::is_set(&folder.path()), "no process was taken over from");
+    let (first, second) = (FormerMark::set(&folder.path()).unwrap(), FormerMark::set(&folder.path()).unwrap());
+    drop(first);
+    assert!(FormerMark::is_set(&folder.path()), "another one is there");
+    drop(second);
+    assert!(!FormerMark::is_set(&folder.path()) && !FormerMark::is_set(&folder.path()), "none is left");
+}
+
+#[test]
+fn a_mark_that_others_left_is_not_used() {
+    let folder = VoteFolder::new("mark");
+    let mark = folder.0.join("weir_group.9999.former");
+    symlink(folder.path(), &mark).unwrap();
+    assert!(FormerMark::set(&folder.path()).is_err() && FormerMark::is_set(&folder.path()));
+    fs::remove_file(&mark).unwrap();
+    fs::write(&mark, "").unwrap();
+    fs::set_permissions(&mark, Permissions::from_mode(0o666)).unwrap();
+    assert!(FormerMark::set(&folder.path()).is_err());
 }
 
 #[test]

@@ -1,86 +1,16 @@
 //! Processes of this member from before a takeover, which keep their sessions on rights that this one passes on.
 //!
-//! A version that takes something is obeyed only after they have obeyed it, or hold nothing any more: by the end of what they were passed, by the clock
-//! that all processes of a machine share, or by their own end.
+//! `weir_group::FormerStanding` says what they may still hold.
 
 use crate::runtime::group_seat::FormerLine;
 use crate::watchdog::lease_line::{LeaseLine, LineSending};
 use std::io;
 use std::rc::Rc;
 use tokio::task::{JoinHandle, spawn_local};
-use weir_group::{GroupMs, MemberRights, PassedRights, StateVersion, VersionNumber};
+use weir_group::{FormerStanding, GroupMs, MemberRights, PASS_ON_MS, PassedRights, StateVersion, VersionNumber};
 
 /// Processes that wait for their last clients beside one that serves.
 pub const FORMERS_MAX: usize = 8;
-
-/// Beside the end of passed rights: a worker reads the clock before it lets an answer go.
-const PASS_ON_MS: GroupMs = 100;
-
-/// Rights of a former process, as far as this one must expect. `until`: the end of all that it may rely on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FormerStanding {
-    Holds {
-        until: GroupMs,
-    },
-    /// Its rights of before end with `until`; rights that it was passed beside the order, less those that are taken, with `later`.
-    Obeys {
-        number: VersionNumber,
-        until: GroupMs,
-        later: GroupMs,
-    },
-    Obeyed {
-        number: VersionNumber,
-        until: GroupMs,
-    },
-    Ended,
-}
-
-impl FormerStanding {
-    /// After these rights were passed.
-    fn passed(self, passed_until: GroupMs, obey: Option<VersionNumber>) -> FormerStanding {
-        let (until, later) = match self {
-            FormerStanding::Holds { until } | FormerStanding::Obeyed { until, .. } => (until, until),
-            FormerStanding::Obeys { until, later, .. } => (until, later),
-            FormerStanding::Ended => return self,
-        };
-        match (self, obey) {
-            (_, None) => FormerStanding::Holds { until: later.max(passed_until) },
-            (FormerStanding::Obeyed { number, .. }, Some(same)) if number == same => {
-                FormerStanding::Obeyed { number, until: until.max(passed_until) }
-            }
-            (_, Some(number)) => FormerStanding::Obeys { number, until, later: later.max(passed_until) },
-        }
-    }
-
-    fn said(self, said: VersionNumber) -> FormerStanding {
-        match self {
-            FormerStanding::Obeys { number, later, .. } if number == said => FormerStanding::Obeyed { number, until: later },
-            FormerStanding::Holds { .. }
-            | FormerStanding::Obeys { .. }
-            | FormerStanding::Obeyed { .. }
-            | FormerStanding::Ended => self,
-        }
-    }
-
-    fn until(self) -> GroupMs {
-        match self {
-            FormerStanding::Holds { until } | FormerStanding::Obeyed { until, .. } => until,
-            FormerStanding::Obeys { until, later, .. } => until.max(later),
-            FormerStanding::Ended => 0,
-        }
-    }
-
-    /// True if nothing is left of what this version takes.
-    fn has_obeyed(self, taking: VersionNumber, now: GroupMs) -> bool {
-        match self {
-            FormerStanding::Ended => true,
-            FormerStanding::Obeyed { number, .. } if number == taking => true,
-            FormerStanding::Holds { until } | FormerStanding::Obeys { until, .. } | FormerStanding::Obeyed { until, .. } => {
-                now >= until + PASS_ON_MS
-            }
-        }
-    }
-}
 
 /// Word of a former process, with the number of its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,8 +32,10 @@ struct FormerProcess {
 #[derive(Default)]
 pub struct FormerProcesses {
     formers: Vec<FormerProcess>,
-    /// End of the rights of those that cannot be spoken to.
+    /// End of the rights of those whose lines cannot be used.
     unheard_until: Option<GroupMs>,
+    /// When this process began beside those that it has no lines to: the process that passed rights on to them has ended before.
+    beside_since: Option<GroupMs>,
 }
 
 impl FormerProcesses {
@@ -128,6 +60,11 @@ impl FormerProcesses {
             begun.formers.push(FormerProcess { standing, line, reader, passed: None, version: None });
         }
         begun
+    }
+
+    /// Without lines, beside processes of before.
+    pub fn unheard(since: GroupMs) -> FormerProcesses {
+        FormerProcesses { formers: Vec::new(), unheard_until: None, beside_since: Some(since) }
     }
 
     pub fn count(&self) -> usize {
@@ -162,9 +99,14 @@ impl FormerProcesses {
     }
 
     /// True if nothing is left anywhere of what this version takes.
-    pub fn have_obeyed(&self, number: VersionNumber, now: GroupMs) -> bool {
-        let are_unheard_over = self.unheard_until.is_none_or(|until| now >= until + PASS_ON_MS);
-        are_unheard_over && self.formers.iter().all(|former| former.standing.has_obeyed(number, now))
+    pub fn have_obeyed(&self, number: VersionNumber, now: GroupMs, lease_ms: GroupMs) -> bool {
+        self.are_unheard_over(now, lease_ms) && self.formers.iter().all(|former| former.standing.has_obeyed(number, now))
+    }
+
+    /// True if processes without a line to this one have no rights any more.
+    pub fn are_unheard_over(&self, now: GroupMs, lease_ms: GroupMs) -> bool {
+        let besides = self.beside_since.map(|since| since.saturating_add(lease_ms));
+        self.unheard_until.max(besides).is_none_or(|until| now >= until.saturating_add(PASS_ON_MS))
     }
 
     /// The lines, for the next process of this member.
@@ -203,34 +145,6 @@ mod tests {
         VersionNumber { counter, ..VersionNumber::default() }
     }
 
-    #[test]
-    fn a_version_is_obeyed_by_the_answer_to_it_and_by_no_other() {
-        let asked = FormerStanding::Holds { until: 2_000 }.passed(2_250, Some(number(8)));
-        assert!(!asked.has_obeyed(number(8), 1_000));
-        assert!(!asked.said(number(7)).has_obeyed(number(8), 1_000), "an answer to an earlier one");
-        assert!(asked.said(number(8)).has_obeyed(number(8), 1_000));
-        let renewed = asked.said(number(8)).passed(2_500, Some(number(8)));
-        assert!(renewed.has_obeyed(number(8), 1_000), "a renewal beside the same order");
-        let next = renewed.passed(2_750, Some(number(9)));
-        assert!(!next.has_obeyed(number(9), 1_000) && next.until() == 2_750, "{next:?}");
-    }
-
-    #[test]
-    fn without_an_answer_a_version_is_obeyed_when_the_rights_of_before_are_over() {
-        let asked = FormerStanding::Holds { until: 2_000 }.passed(2_250, Some(number(8))).passed(9_000, Some(number(8)));
-        assert!(!asked.has_obeyed(number(8), 2_000 + PASS_ON_MS - 1));
-        assert!(asked.has_obeyed(number(8), 2_000 + PASS_ON_MS), "renewals do not hold what is taken");
-        let again = asked.passed(9_500, None);
-        assert!(!again.has_obeyed(number(9), 9_500), "they do hold what was not taken: {again:?}");
-    }
-
-    #[test]
-    fn a_process_that_ended_has_obeyed_and_one_that_was_passed_nothing_has_nothing() {
-        assert!(FormerStanding::Ended.passed(9_000, None).has_obeyed(number(8), 0));
-        assert!(FormerStanding::Holds { until: 0 }.has_obeyed(number(8), PASS_ON_MS));
-        assert!(!FormerStanding::Holds { until: 0 }.passed(9_000, None).has_obeyed(number(8), 8_000));
-    }
-
     #[tokio::test]
     async fn a_process_that_cannot_be_spoken_to_keeps_its_rights_until_they_end() {
         use rustix::fs::{Mode, OFlags};
@@ -239,7 +153,16 @@ mod tests {
         let lines = vec![FormerLine { end: file, until: 2_000 }];
         let formers = FormerProcesses::begin(lines, |_| {}, |_| causes.set(causes.get() + 1));
         assert_eq!(causes.get(), 1);
-        assert!(!formers.have_obeyed(number(8), 1_999 + PASS_ON_MS) && formers.have_obeyed(number(8), 2_000 + PASS_ON_MS));
+        let has_obeyed = |now| formers.have_obeyed(number(8), now, 500);
+        assert!(!has_obeyed(1_999 + PASS_ON_MS) && has_obeyed(2_000 + PASS_ON_MS));
+    }
+
+    #[test]
+    fn processes_without_a_line_to_this_one_keep_their_rights_for_a_lease() {
+        let formers = FormerProcesses::unheard(10_000);
+        let has_obeyed = |now| formers.have_obeyed(number(8), now, 2_000);
+        assert!(!has_obeyed(11_999 + PASS_ON_MS) && has_obeyed(12_000 + PASS_ON_MS));
+        assert!(FormerProcesses::default().have_obeyed(number(8), 0, 2_000));
     }
 
     #[tokio::test]
@@ -268,12 +191,12 @@ mod tests {
                 assert_eq!(former.send(&number(8).show()), LineSending::Sent);
                 let said = news.recv().await.unwrap();
                 assert_eq!(said, FormerNews::Obeyed { line: 0, number: number(8) });
-                assert!(!formers.have_obeyed(number(8), 0));
+                assert!(!formers.have_obeyed(number(8), 0, 2_000));
                 formers.take(said);
-                assert!(formers.have_obeyed(number(8), 0));
+                assert!(formers.have_obeyed(number(8), 0, 2_000));
                 drop(former);
                 formers.take(news.recv().await.unwrap());
-                assert_eq!((formers.count(), formers.have_obeyed(number(9), 0)), (0, true));
+                assert_eq!((formers.count(), formers.have_obeyed(number(9), 0, 2_000)), (0, true));
             })
             .await;
     }

@@ -14,8 +14,9 @@ use crate::watchdog::lease_line::{self, LeaseLine};
 use crate::watchdog::parameter_likeness::{LIKENESS_ACT, LIKENESS_LIMIT_MS, OwnParameters, ParameterLikeness};
 use crate::watchdog::peer_links::{PeerEvent, PeerLinkView, PeerLinks};
 use crate::watchdog::state_store::{StateOutcome, StateStore};
-use crate::watchdog::successor_line::FormerMember;
+use crate::watchdog::successor_line::FollowingProcess;
 use crate::watchdog::virtual_address::{AddressKeeper, EscalationCommands, WatchdogLog};
+use crate::watchdog::vote_file::FormerMark;
 use std::collections::HashMap;
 use std::pin::pin;
 use std::rc::Rc;
@@ -27,9 +28,9 @@ use tokio::time::Instant;
 use weir_config::Config;
 use weir_config::watchdog_settings::WatchdogSettings;
 use weir_group::{
-    ActAnswer, FormingRefusal, GroupAction, GroupAnswer, GroupEvent, GroupLead, GroupMember, GroupMs, GroupRequest, GroupState,
-    HostNumber, MemberHandover, MemberId, MemberIntent, MemberRights, RegisterEvent, RemovalSettings, RightsTaken, ShutdownFate,
-    StateVersion, VersionNumber, group_step,
+    ActAnswer, FormerMember, FormingRefusal, GroupAction, GroupAnswer, GroupEvent, GroupLead, GroupMember, GroupMs, GroupRequest,
+    GroupState, HostNumber, MemberHandover, MemberId, MemberIntent, MemberRights, RegisterEvent, RemovalSettings, RightsTaken,
+    ShutdownFate, StateVersion, VersionNumber, group_step,
 };
 use weir_group_failover::{ObedienceProgress, WritesChange, WritingParty};
 use weir_io::clock::boot_now_ms;
@@ -66,7 +67,7 @@ pub struct GroupPorts {
 pub enum DriveEnd {
     Left,
     /// Another process plays it, and this one keeps sessions.
-    HandedOver(FormerMember),
+    HandedOver(FollowingProcess),
     /// Nobody took it. The state file is closed, or is as soon as the disk lets go of it.
     NotTaken(MemberHandover),
 }
@@ -82,7 +83,16 @@ pub struct DriverParts {
     pub fitness: FitnessWatch,
     /// The member as the process before this one left it, and that one's lines.
     pub handed: Option<HandedMember>,
+    pub beside: ProcessesBeside,
     pub lease_ms: GroupMs,
+}
+
+/// Former processes of this host that this one has no lines to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcessesBeside {
+    None,
+    /// There may be some since this time, and nobody passes rights on to them.
+    Since(GroupMs),
 }
 
 /// Answers of what this thread began itself.
@@ -163,7 +173,10 @@ pub async fn drive(parts: DriverParts, ports: &Rc<GroupPorts>, orders: &mut mpsc
     let DriverParts { mut peer_events, mut outcomes, mut fitness, .. } = parts;
     let (own, mut own_events) = mpsc::unbounded_channel();
     let (before, lines) = parts.handed.map_or((None, Vec::new()), |handed| (Some(handed.before), handed.lines));
-    let formers = begin_formers(lines, own.clone(), ports);
+    let formers = match parts.beside {
+        ProcessesBeside::None => begin_formers(lines, own.clone(), ports),
+        ProcessesBeside::Since(since) => FormerProcesses::unheard(since),
+    };
     let mut driver = GroupDriver {
         member: parts.member,
         links: parts.links,
@@ -374,8 +387,8 @@ impl GroupDriver {
     }
 
     fn obeyed(&mut self) {
-        let (formers, now) = (&self.formers, boot_now_ms());
-        let is_done = |obeying: &ObedienceProgress| obeying.is_done() && formers.have_obeyed(obeying.number, now);
+        let (formers, now, lease_ms) = (&self.formers, boot_now_ms(), self.member.lease_ms());
+        let is_done = |obeying: &ObedienceProgress| obeying.is_done() && formers.have_obeyed(obeying.number, now, lease_ms);
         if let Some(done) = self.obeying.take_if(|obeying| is_done(obeying)) {
             self.step(GroupEvent::Obeyed { number: done.number });
         }
@@ -509,6 +522,10 @@ impl GroupDriver {
         }
         if self.formers.count() >= FORMERS_MAX {
             let why = format!("{FORMERS_MAX} former processes still have clients: try again when one of them has ended");
+            return drop(answer.send(Err(why)));
+        }
+        if !self.formers.are_unheard_over(boot_now_ms(), self.member.lease_ms()) {
+            let why = "clients of a process that was not taken over from may still write: try again in a few seconds".into();
             return drop(answer.send(Err(why)));
         }
         let leads = self.shown.rights.leads.is_some();
@@ -738,6 +755,8 @@ impl GroupDriver {
         self.address.leave().await;
         self.links.end().await;
         let before = MemberHandover { holds_address: self.address.holds(), ..self.member.handover() };
+        // Before the next process can find the file without a lock.
+        let mark = FormerMark::set(self.store.path()).map_err(|cause| format!("the mark of a former process: {cause}"));
         let closed = self.store.close(Duration::from_millis(self.lease_ms)).await;
         let ends = match closed {
             Ok(()) => {
@@ -746,10 +765,10 @@ impl GroupDriver {
             Err(error) => Err(error.to_string()),
         };
         let lines = std::mem::take(&mut self.formers).hand_over().map_err(|cause| cause.to_string());
-        let (line, lines) = match ends.and_then(|(line, theirs)| Ok((line, theirs, lines?))) {
-            Ok((line, theirs, mut lines)) => {
+        let (line, lines, mark) = match ends.and_then(|(line, theirs)| Ok((line, theirs, lines?, mark?))) {
+            Ok((line, theirs, mut lines, mark)) => {
                 lines.insert(0, FormerLine { end: theirs, until: self.granted_until });
-                (line, lines)
+                (line, lines, mark)
             }
             Err(why) => {
                 let _ = answer.send(Err(why));
@@ -758,8 +777,7 @@ impl GroupDriver {
         };
         let before = MemberHandover { former_until: lines.iter().map(|line| line.until).collect(), ..before };
         let obeying = self.obeying;
-        let former = FormerMember {
-            line,
+        let member = FormerMember {
             version: self.version,
             rights: self.rights,
             obeying: obeying.filter(|obeying| !obeying.writes).map(|obeying| obeying.number),
@@ -767,8 +785,8 @@ impl GroupDriver {
             before: before.clone(),
         };
         match answer.send(Ok(HandedMember { before, lines })) {
-            Ok(()) => DriveEnd::HandedOver(former),
-            Err(_) => DriveEnd::NotTaken(former.before),
+            Ok(()) => DriveEnd::HandedOver(FollowingProcess { line, member, _mark: mark }),
+            Err(_) => DriveEnd::NotTaken(member.before),
         }
     }
 

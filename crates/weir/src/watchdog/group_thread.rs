@@ -4,13 +4,14 @@ use crate::log::{Level, ProxyLog};
 use crate::runtime::group_seat::{GroupOrder, GroupSeat, HandedMember};
 use crate::watchdog::etcd_engine::{EtcdEngine, EtcdSettings, EtcdUser};
 use crate::watchdog::etcd_tls::{EtcdTlsFiles, OwnEtcdFiles};
-use crate::watchdog::group_driver::{self, DriveEnd, DriverParts, GroupPorts, removals_of};
+use crate::watchdog::group_driver::{self, DriveEnd, DriverParts, GroupPorts, ProcessesBeside, removals_of};
 use crate::watchdog::host_fitness::{FitnessSettings, FitnessWatch};
 use crate::watchdog::peer_links::{PeerKey, PeerLinks, PeerSettings};
 use crate::watchdog::peer_settings::PeerHostSettings;
 use crate::watchdog::state_store::{OpenedState, StateStore};
 use crate::watchdog::successor_line;
 use crate::watchdog::virtual_address::{AddressKeeper, AddressSettings};
+use crate::watchdog::vote_file::FormerMark;
 use anyhow::{Context as _, ensure};
 use std::net::{IpAddr, ToSocketAddrs};
 use std::rc::Rc;
@@ -322,13 +323,21 @@ impl RunningGroup {
             WatchdogEngine::Etcd => Some(EtcdEngine::new(etcd_settings_of(watchdog))?),
         };
         let OpenedState { store, vote, outcomes, .. } = opened;
+        let has_lines = handed.as_ref().is_some_and(|handed| !handed.lines.is_empty());
+        let is_beside = !has_lines && FormerMark::is_set(store.path());
+        let beside = if is_beside { ProcessesBeside::Since(boot_now_ms()) } else { ProcessesBeside::None };
         let first_number = u64::from_le_bytes(crate::random()) >> 2;
         let mut member = GroupMember::new(settings_of(watchdog, self.duty), vote, first_number, boot_now_ms());
         if let Some(handed) = &handed {
             member.take_over(&handed.before, boot_now_ms());
         }
+        if is_beside {
+            member.begin_beside_former();
+            let text = "watchdog: a former process of this host still has clients: what the group takes counts as given up once their lease is over";
+            say(Level::Log, format_args!("{text}"));
+        }
         let fitness = FitnessWatch::start(FitnessSettings::of(watchdog), say.clone());
         let lease_ms = watchdog.lease_ms;
-        Ok(DriverParts { member, links, peer_events, store, outcomes, engine, address, fitness, handed, lease_ms })
+        Ok(DriverParts { member, links, peer_events, store, outcomes, engine, address, fitness, handed, beside, lease_ms })
     }
 }

@@ -117,6 +117,11 @@ impl StateStore {
         Ok(OpenedState { store: StateStore { writes, stage, ended, path }, vote, notices, outcomes })
     }
 
+    /// The file of the vote.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Begins a write, and never blocks. Its outcome comes by `OpenedState::outcomes`.
     pub fn write(&self, number: u64, text: String) -> Result<(), StateWriteRefusal> {
         let mut stage = self.stage.lock();

@@ -6,24 +6,22 @@ use crate::log::Level;
 use crate::runtime::group_seat::{GroupOrder, GroupView, WritesObedience};
 use crate::watchdog::group_driver::GroupPorts;
 use crate::watchdog::lease_line::LeaseLine;
+use crate::watchdog::vote_file::FormerMark;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
-use weir_group::{GroupMs, MemberHandover, MemberRights, PassedRights, RightsTaken, StateVersion, VersionNumber};
+use weir_group::{FormerMember, GroupMs, MemberHandover, MemberRights, PassedRights, VersionNumber};
 use weir_io::clock::boot_now_ms;
 
 /// Time until the end of rights is noticed. Workers look at it themselves.
 const TICK: Duration = Duration::from_millis(50);
 
-/// State of the member at the handover, and since then what was passed.
-pub struct FormerMember {
+/// This process as a former one of its member, with its end of the line to the newer one.
+pub struct FollowingProcess {
     pub line: LeaseLine,
-    pub version: Option<StateVersion>,
-    pub rights: MemberRights,
-    /// The control thread is to say when this is done.
-    pub obeying: Option<VersionNumber>,
-    pub obeyed: Option<VersionNumber>,
-    pub before: MemberHandover,
+    pub member: FormerMember,
+    /// Held until this process ends, or is the member again.
+    pub _mark: FormerMark,
 }
 
 /// Clients of the process that has taken over.
@@ -38,7 +36,7 @@ enum SuccessorStage {
 /// Follows the other process. `None`: this process ends. Otherwise it is to be the member again, with these rights. Not cancel safe: rights that were
 /// passed may be lost.
 pub async fn follow(
-    mut former: FormerMember,
+    mut former: FollowingProcess,
     orders: &mut mpsc::Receiver<GroupOrder>,
     ports: &GroupPorts,
 ) -> Option<MemberHandover> {
@@ -77,7 +75,7 @@ pub async fn follow(
                     Ok(passed) => former.take(passed, ports),
                     Err(error) => (ports.say)(Level::Warning, format_args!("watchdog: {error}")),
                 },
-                (None, SuccessorStage::Begins) => return Some(former.back()),
+                (None, SuccessorStage::Begins) => return Some(former.member.back()),
                 (None, SuccessorStage::Serves | SuccessorStage::Ended) => {
                     let text = "watchdog: the process that took over has ended: clients of this one cannot write any more, and should connect again";
                     (ports.say)(Level::Warning, format_args!("{text}"));
@@ -90,37 +88,31 @@ pub async fn follow(
     }
 }
 
-impl FormerMember {
+impl FollowingProcess {
     fn take(&mut self, passed: PassedRights, ports: &GroupPorts) {
-        let PassedRights { until, writes, obey, version } = passed;
-        self.rights = MemberRights { until, leads: None, writes };
-        self.version = version.or(self.version.take());
-        match obey {
-            // The answer was lost, or given to another process.
-            Some(number) if self.obeyed == Some(number) => self.answer(number),
-            Some(number) => self.obeying = Some(number),
-            None => {}
-        }
+        let answer = self.member.take(passed);
+        self.answer(answer);
         self.grant(ports);
     }
 
     fn obey(&mut self, number: VersionNumber, ports: &GroupPorts) {
-        if self.obeying.take_if(|obeying| *obeying == number).is_some() {
-            self.obeyed = Some(number);
+        let answer = self.member.obey(number);
+        if answer.is_some() {
             self.grant(ports);
-            self.answer(number);
+            self.answer(answer);
         }
     }
 
     /// Asked again with the next rights if the line is full.
-    fn answer(&self, number: VersionNumber) {
-        let _ = self.line.send(&number.show());
+    fn answer(&self, number: Option<VersionNumber>) {
+        if let Some(number) = number {
+            let _ = self.line.send(&number.show());
+        }
     }
 
-    /// As for the workers of a member: until they are done with what was taken, the former rights run out.
     fn grant(&self, ports: &GroupPorts) {
-        if self.obeying.is_none() {
-            (ports.grant)(self.rights.until, self.rights.writes);
+        if let Some(rights) = self.member.granted() {
+            (ports.grant)(rights.until, rights.writes);
         }
     }
 
@@ -140,35 +132,17 @@ impl FormerMember {
     }
 
     fn view(&self, now: GroupMs) -> GroupView {
-        let writes = self.rights.writes.filter(|_| now < self.rights.until);
+        let FormerMember { version, rights, obeying, before, .. } = &self.member;
+        let writes = rights.writes.filter(|_| now < rights.until);
         GroupView {
-            own: self.before.member,
-            version: self.version.clone(),
-            rights: MemberRights { until: self.rights.until, leads: None, writes },
-            obedience: self.obeying.map_or(WritesObedience::Done, WritesObedience::Awaited),
+            own: before.member,
+            version: version.clone(),
+            rights: MemberRights { until: rights.until, leads: None, writes },
+            obedience: obeying.map_or(WritesObedience::Done, WritesObedience::Awaited),
             stopped_epoch: None,
             peers: Vec::new(),
             sights_of_others: Vec::new(),
             fault: None,
-        }
-    }
-
-    /// The other process may have given up the lead and the address meanwhile.
-    fn back(self) -> MemberHandover {
-        let known = match (self.before.known, self.version) {
-            (Some(before), Some(passed)) if passed.number > before.number => Some(passed),
-            (Some(before), _) => Some(before),
-            (None, passed) => passed,
-        };
-        let taken = if self.obeying.is_some() { RightsTaken::Something } else { RightsTaken::Nothing };
-        MemberHandover {
-            known,
-            is_decided: false,
-            rights: MemberRights { leads: None, ..self.rights },
-            taken,
-            holds_address: false,
-            former_until: Vec::new(),
-            ..self.before
         }
     }
 }
@@ -182,7 +156,7 @@ mod tests {
     use std::rc::Rc;
     use std::sync::Arc;
     use tokio::sync::oneshot;
-    use weir_group::{EngineKind, MemberId};
+    use weir_group::{EngineKind, MemberId, RightsTaken};
     use weir_group_failover::WritingParty;
 
     const OWN: MemberId = MemberId { host: 0, incarnation: 0xA0 };
@@ -199,7 +173,7 @@ mod tests {
         granted: Granted,
         ports: GroupPorts,
         orders: mpsc::Receiver<GroupOrder>,
-        former: Option<FormerMember>,
+        former: Option<FollowingProcess>,
     }
 
     fn stage() -> Stage {
@@ -227,7 +201,12 @@ mod tests {
             former_until: Vec::new(),
         };
         let line = LeaseLine::new(ours).unwrap();
-        let former = Some(FormerMember { line, version: None, rights, obeying: None, obeyed: None, before });
+        let member = FormerMember { version: None, rights, obeying: None, obeyed: None, before };
+        let folder = std::env::temp_dir().join(format!("weir-former-{:032x}", u128::from_le_bytes(crate::random())));
+        std::fs::create_dir(&folder).unwrap();
+        let _mark = FormerMark::set(&folder.join("weir_group.1")).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        let former = Some(FollowingProcess { line, member, _mark });
         Stage { new: LeaseLine::new(theirs).unwrap(), seat, granted, ports, orders, former }
     }
 

@@ -159,6 +159,53 @@ impl Drop for VoteFile {
     }
 }
 
+/// The mark of a process that keeps sessions after another one took its member over: a lock beside the vote, shared by all of them. A process that is
+/// started in the ordinary way finds by it that another one may still write.
+#[derive(Debug)]
+pub struct FormerMark {
+    held: File,
+}
+
+impl FormerMark {
+    /// `vote`: the file of the member.
+    pub fn set(vote: &Path) -> io::Result<FormerMark> {
+        let path = former_path(vote);
+        let held = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(OFlags::NOFOLLOW.bits() as i32)
+            .open(path)?;
+        if let Some(why) = distrust_of_file(&held.metadata()?) {
+            return Err(io::Error::other(why));
+        }
+        flock(&held, FlockOperation::NonBlockingLockShared)?;
+        Ok(FormerMark { held })
+    }
+
+    /// True if a process has set it. An error counts as set: whoever asks waits for a lease in vain.
+    pub fn is_set(vote: &Path) -> bool {
+        let options = OpenOptions::new().read(true).custom_flags(OFlags::NOFOLLOW.bits() as i32).open(former_path(vote));
+        match options {
+            Ok(file) => flock(&file, FlockOperation::NonBlockingLockExclusive).is_err(),
+            Err(cause) => cause.kind() != ErrorKind::NotFound,
+        }
+    }
+}
+
+impl Drop for FormerMark {
+    /// A child may still have the descriptor, as with the vote.
+    fn drop(&mut self) {
+        let _ = flock(&self.held, FlockOperation::Unlock);
+    }
+}
+
+fn former_path(vote: &Path) -> PathBuf {
+    vote.with_added_extension("former")
+}
+
 fn check_folder(folder: &Path) -> Result<(), VoteFileError> {
     let unusable = |cause| VoteFileError::Folder { folder: folder.to_owned(), cause };
     let about = fs::metadata(folder).map_err(unusable)?;

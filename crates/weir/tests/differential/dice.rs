@@ -27,6 +27,12 @@ impl Dice {
         self.below(times) == 0
     }
 
+    /// True in so many of a hundred throws.
+    #[allow(dead_code, reason = "for some test programs only")]
+    pub fn percent(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
     pub fn of<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())]
     }

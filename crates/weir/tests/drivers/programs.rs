@@ -52,6 +52,11 @@ fn graphile_worker() {
 }
 
 #[test]
+fn pg_boss() {
+    try_out(|| check(|| node("with_pg_boss.js")));
+}
+
+#[test]
 fn gorm() {
     try_out(|| check(|| go("gorm")));
 }

@@ -2,15 +2,19 @@
 
 use crate::support::Ground;
 use crate::support::left_out::leave_out;
-use crate::support::raw::Failure;
+use crate::support::raw::{Failure, Raw};
 use std::collections::BTreeMap;
-use weir_catalog::builtin::{is_standard_operator, leaves_nothing, may_run_on_standby, reads_types, runs_text};
+use weir_catalog::builtin::{
+    is_alike_in_databases, is_standard_operator, leaves_nothing, may_run_on_standby, reads_types, runs_text,
+};
+use weir_catalog::{Catalog, CatalogDraft, LookupUser, PARTS, StatementNames, UsedNames};
+use weir_config::Config;
 use weir_sql::leaves::left_by_function;
 
 /// Every volatile function of versions 13 to 18, its subject (`reads` may run on a standby, the others may not), and what it leaves.
 const VOLATILE: &str = include_str!("../../../catalog/tests/builtin_volatile.txt");
 
-/// The same of the extensions that come with PostgreSQL.
+/// Volatile functions of the extensions that come with PostgreSQL.
 const CONTRIBUTED: &str = include_str!("../../../catalog/tests/contrib_volatile.txt");
 
 /// Functions that a query can call: one row for each overload. `direct` counts the arguments of an ordered-set aggregate that stand
@@ -198,6 +202,75 @@ fn what_may_run_on_a_standby_writes_nothing_and_says_the_same_there() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(calls > 1500 && answers * 100 >= calls * ANSWERED_PERCENT_MIN, "{answers} of {calls} calls came to an answer");
+}
+
+/// Functions that the engine may not call, since they answer otherwise in another database.
+const DIFFERING: &[&str] = &["current_database", "hashenum", "to_tsvector"];
+
+/// A database of the server, as its catalogs say.
+fn catalog(client: &mut Raw) -> Catalog {
+    let mut draft = CatalogDraft::new(usize::MAX);
+    for (number, part) in PARTS.iter().enumerate() {
+        for row in client.try_rows(part.sql).unwrap() {
+            let cells: Vec<Option<&[u8]>> = row.iter().map(|cell| cell.as_deref().map(str::as_bytes)).collect();
+            draft.row(number, &cells).unwrap();
+        }
+    }
+    draft.finish(&Config::default().routing)
+}
+
+/// The engine of sharded tables is another database of the same server. Each function that statements of the engine may call is called in two
+/// databases, whose objects have other numbers and definitions.
+#[test]
+fn what_the_engine_may_call_answers_alike_in_each_database_of_a_server() {
+    let (ground, other) = (Ground::new(), Ground::new());
+    let (mut here, mut there) = (ground.direct(), other.direct());
+    here.run("create type kind as enum ('one', 'two')");
+    there.run(
+        "create type pad as enum ('x', 'y'); create type kind as enum ('one', 'two');
+         create text search dictionary other (template = simple, stopwords = english);
+         alter text search configuration simple alter mapping for asciiword, word with other;
+         comment on table pg_class is 'a table'; create schema a",
+    );
+    for client in [&mut here, &mut there] {
+        client.run("set statement_timeout = '20s'; set client_min_messages = error; set timezone = 'Europe/Berlin'; set datestyle = 'German'");
+    }
+    let catalog = catalog(&mut here);
+    let path = catalog.path(&LookupUser { user: "postgres", has_role: false }, Some("public"));
+    let is_taken = |name: &str| {
+        let names = StatementNames::of(&weir_sql::facts(format!("select \"{name}\"()").as_bytes())).unwrap();
+        catalog.engine_stranger(&names, UsedNames { operators: &[], collations: &[] }, &path).is_none()
+    };
+    let differs = |here: &mut Raw, there: &mut Raw, function: &Function| {
+        let is_of_the_moment = function.is_volatile || OF_THE_MOMENT.contains(&function.name.as_str());
+        let call = call(function);
+        let (one, two) = (here.try_rows(&call), there.try_rows(&call));
+        let is_other = outcome(&one, is_of_the_moment) != outcome(&two, is_of_the_moment);
+        is_other.then(|| format!("{call}: {one:?} here, {two:?} there"))
+    };
+    let (mut wrong, mut taken, mut told) = (Vec::new(), 0, BTreeMap::new());
+    for function in callable(&ground) {
+        let name = function.name.as_str();
+        if is_taken(name) {
+            taken += 1;
+            wrong.extend(differs(&mut here, &mut there, &function));
+        } else if DIFFERING.contains(&name) {
+            *told.entry(name.to_owned()).or_insert(false) |= differs(&mut here, &mut there, &function).is_some();
+        }
+        if is_alike_in_databases(name) && !is_taken(name) {
+            wrong.push(format!("{name} is listed, and not taken"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(taken > 1300, "{taken} functions are taken");
+    for name in DIFFERING {
+        assert_eq!(told.get(*name), Some(&true), "{name} is refused, and the databases would answer otherwise: {told:?}");
+    }
+    here.run("drop type kind");
+    there.run(
+        "drop schema a; comment on table pg_class is null; alter text search configuration simple alter mapping for asciiword, word with simple;
+         drop text search dictionary other; drop type kind, pad",
+    );
 }
 
 /// The transaction's number, if it has one.

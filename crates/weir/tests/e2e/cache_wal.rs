@@ -275,13 +275,13 @@ fn a_stream_that_stands_still_makes_servers_answer() {
     let walsender = "select pid from pg_stat_replication where application_name = 'weir_cache'";
     let pid = primary.value(walsender).unwrap();
     let process = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
-    rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
+    weir_demo::signal_process(process, rustix::process::Signal::STOP).unwrap();
     for value in 1..=5 {
         writer.run(&format!("update t set v = {value}"));
         assert_eq!(reader.value(read), value.to_string());
         assert!(!is_hit(&proxy, &mut reader, read), "nobody knows whether it is still true");
     }
-    rustix::process::kill_process(process, rustix::process::Signal::CONT).unwrap();
+    weir_demo::signal_process(process, rustix::process::Signal::CONT).unwrap();
     assert_eq!(warm(&proxy, &mut reader, read)[0][0], "5");
     let behind = proxy.metric("cache_behind_total");
     assert!(behind > 0);

@@ -3,8 +3,9 @@
 use crate::support::ground::{LIMIT, Owned, cluster, wait_for_catalog};
 use crate::support::proxy::Backend;
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
+use rustix::process::{Pid, Signal};
 use std::time::Instant;
-use weir_demo::{Mode, Server};
+use weir_demo::{Mode, Server, signal_process};
 
 /// The port of the server that answers, and its count of rows.
 const LOOK: &str = "select inet_server_port(), (select count(*) from t)";
@@ -155,8 +156,8 @@ fn a_commit_that_waits_for_a_standby_is_not_forgotten_on_the_primary() {
             proxy.nodes("select_cnt").iter().all(|count| count != "0")
         });
         let receiver = second.value("select pid from pg_stat_wal_receiver").unwrap();
-        let signal = |name: &str| assert!(std::process::Command::new("kill").args([name, &receiver]).status().unwrap().success());
-        signal("-STOP");
+        let receiver = Pid::from_raw(receiver.parse().unwrap()).unwrap();
+        signal_process(receiver, Signal::STOP).unwrap();
         let mut writer = Raw::tcp(primary.port()).log_in("postgres", "postgres", &[]).unwrap();
         writer.send(&wire::query("insert into t values (1)"));
         wait_until("a standby to show it", || first.value(COUNT).unwrap() == "1");
@@ -167,7 +168,7 @@ fn a_commit_that_waits_for_a_standby_is_not_forgotten_on_the_primary() {
             assert_eq!(client.value(COUNT), "1", "{mode}: back in time");
         }
         assert_eq!(client.value(&format!("/* weir: primary */ {COUNT}")), "0", "{mode}: who wants the primary gets it");
-        signal("-CONT");
+        signal_process(receiver, Signal::CONT).unwrap();
         writer.until_ready();
         let before = reads_of_primary();
         wait_until("the primary to get reads again", || {
@@ -300,9 +301,8 @@ fn an_answer_that_comes_after_its_servers_promotion_stops_no_reads_on_the_other_
         asked = first.query(asker).unwrap().first().and_then(|row| row[0].clone());
         asked.is_some()
     });
-    let asker = asked.unwrap();
-    let signal = |name: &str| assert!(std::process::Command::new("kill").args([name, &asker]).status().unwrap().success());
-    signal("-STOP");
+    let asker = Pid::from_raw(asked.unwrap().parse().unwrap()).unwrap();
+    signal_process(asker, Signal::STOP).unwrap();
     let rounds = proxy.metric("position_rounds_total");
     wait_until("the standby to be asked once more", || {
         client.run("insert into t values (1)");
@@ -317,7 +317,7 @@ fn an_answer_that_comes_after_its_servers_promotion_stops_no_reads_on_the_other_
         let (ports, roles) = (proxy.nodes("port"), proxy.nodes("role"));
         ports.iter().zip(roles).any(|(port, role)| *port == name && role == "primary")
     });
-    signal("-CONT");
+    signal_process(asker, Signal::CONT).unwrap();
     let mut client = console(&proxy);
     client.run("insert into t values (1)");
     wait_until("reads on the other standby to go on", || look(&mut client).0 == second.port().to_string());

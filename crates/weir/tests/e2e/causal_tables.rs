@@ -300,6 +300,35 @@ fn a_write_past_weir_or_through_another_counts_when_the_log_tells_of_it() {
     }
 }
 
+/// A relation's round outlives its primary, and any position of the next one covers it.
+#[test]
+fn a_commit_that_a_promotion_loses_keeps_no_reader_waiting() {
+    let cluster = cluster(2);
+    let [first, second] = cluster.standbys() else { panic!("two standbys") };
+    cluster.primary().query("create table t (a int); create table quiet as select 1 as a").unwrap();
+    cluster.wait_caught_up().unwrap();
+    let proxy = Proxy::start(&cluster, "causal_wait = 1ms");
+    wait_for_standbys(&cluster, &proxy);
+    for standby in cluster.standbys() {
+        standby.query("alter system set primary_conninfo = ''").unwrap();
+        standby.reload().unwrap();
+        let streams = "select count(*) from pg_stat_wal_receiver";
+        wait_until("a standby to stream no more", || standby.value(streams).unwrap() == "0");
+    }
+    const COUNT: &str = "select count(*) from t";
+    fresh(&proxy).run("insert into t values (1)");
+    assert_eq!(fresh(&proxy).value(COUNT), "1");
+    cluster.primary().kill9().unwrap();
+    first.promote().unwrap();
+    second.follow(first).unwrap();
+    let second_port = second.port().to_string();
+    wait_until("reads of the table to go to the other standby", || port_of(&proxy, "quiet left join t on true") == second_port);
+    assert_eq!(fresh(&proxy).value(COUNT), "0");
+    second.pause_replay().unwrap();
+    fresh(&proxy).run("insert into t values (2)");
+    assert_eq!(fresh(&proxy).value(COUNT), "1");
+}
+
 #[test]
 fn who_hears_a_notification_reads_what_was_committed_with_it() {
     let cluster = paused(&["create table t (a int)"]);

@@ -1,5 +1,6 @@
 //! The administration console, which speaks PgBouncer's language.
 
+use crate::cancel::{SLEEP, wait_for_sleepers};
 use crate::support::driver::{self, Login};
 use crate::support::proxy::{Folder, show};
 use crate::support::raw::tags;
@@ -416,6 +417,21 @@ fn kill_client_ends_one_client_by_its_id() {
     assert_eq!(one.until_end()[0].failure().sqlstate, "57P01");
     assert_eq!(other.value("select 1"), "1");
     wait_until("it to be off the list", || console.error(&format!("KILL_CLIENT {id}")).sqlstate == "42704");
+}
+
+#[test]
+fn cancel_client_ends_a_statement_and_not_its_client() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("");
+    let (mut one, mut console) = (ground.client(&proxy), admin(&proxy));
+    let order = format!("CANCEL_CLIENT {}", one.pid);
+    assert_eq!(console.error(&order).sqlstate, "55000");
+    one.send(&wire::query(SLEEP));
+    wait_for_sleepers(&ground, 1);
+    console.run(&order);
+    assert_eq!(one.until_ready().iter().find(|m| m.tag == b'E').expect("an error").failure().sqlstate, "57014");
+    assert_eq!(one.value("select 1"), "1");
+    assert_eq!(console.error("CANCEL_CLIENT 1").sqlstate, "42704");
 }
 
 #[test]

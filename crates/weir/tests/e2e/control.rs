@@ -104,7 +104,7 @@ fn each_node_is_asked_over_one_connection() {
     let cluster = cluster(1);
     cluster.primary().query("create role watcher login superuser").unwrap();
     cluster.wait_caught_up().unwrap();
-    // What an administrator may see is no question to a server.
+    // An administrator's rights to see are no question to a server.
     let proxy = Proxy::start(&cluster, "sr_check_user = 'watcher'\nsr_check_period = 1\nadmin_users = 'postgres'");
     let mut client: Raw = proxy.console();
     wait_for_catalog(&mut client, "postgres");

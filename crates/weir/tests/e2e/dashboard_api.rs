@@ -1,9 +1,10 @@
 //! The dashboard's interface: who gets in, what it tells, and what may be ordered by it.
 
+use crate::cancel::{SLEEP, wait_for_sleepers};
 use crate::support::certs::Authority;
 use crate::support::ground::cluster;
 use crate::support::time::check_within;
-use crate::support::{Ground, Proxy, wait_until};
+use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 use rustix::process::Signal;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
@@ -23,8 +24,8 @@ const PASSWORDS: &str = "boss:TEXTsecret of boss\nclerk:TEXTsecret of clerk\n";
 const RIGHTS: &str = "admin_users = 'boss,verified'\nstats_users = 'watcher,ghost'\npool_passwd = 'FOLDER/pool_passwd'\n";
 
 /// A proxy with its port for HTTP.
-struct Stage {
-    proxy: Proxy,
+pub struct Stage {
+    pub proxy: Proxy,
     port: ReservedPort,
 }
 
@@ -49,7 +50,7 @@ impl Stage {
     }
 
     /// With the dashboard, for clients of this machine.
-    fn on(servers: &[&Server], more: &str) -> Stage {
+    pub fn on(servers: &[&Server], more: &str) -> Stage {
         Stage::before(servers, &format!("metrics_listen_addresses = '127.0.0.1'\ndashboard = on\n{more}"))
     }
 
@@ -65,7 +66,7 @@ impl Stage {
         self.ask("POST", "/api/v1/login", &[], &json!({ "user": user, "password": password }).to_string())
     }
 
-    fn login(&self, user: &str) -> Visitor<'_> {
+    pub fn login(&self, user: &str) -> Visitor<'_> {
         let answer = self.try_login(user, &format!("secret of {user}"));
         assert_eq!(answer.status, 200, "{answer:?}\n{}", self.proxy.log());
         let (cookie, csrf) = (answer.cookie(), answer.json()["csrf"].as_str().expect("a token").to_owned());
@@ -74,7 +75,7 @@ impl Stage {
 }
 
 /// Somebody who has logged in.
-struct Visitor<'a> {
+pub struct Visitor<'a> {
     stage: &'a Stage,
     cookie: String,
     csrf: String,
@@ -90,6 +91,14 @@ impl Visitor<'_> {
         let answer = self.get(path);
         assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")), "{path}: {answer:?}");
         answer.json()
+    }
+
+    /// A stream of overviews, as an open page has one.
+    pub fn open_page(&self) -> BufReader<TcpStream> {
+        let mut stream = BufReader::new(connect(self.stage.port.number()));
+        let request = format!("GET /api/v1/events HTTP/1.1\r\nHost: weir\r\nCookie: {}\r\n\r\n", self.cookie);
+        stream.get_mut().write_all(request.as_bytes()).unwrap();
+        stream
     }
 
     fn post(&self, path: &str, body: &Value) -> Answer {
@@ -259,6 +268,8 @@ fn nothing_is_told_without_a_login_and_nothing_done_without_the_pages_token() {
         "history?span=hour",
         "events",
         "log",
+        "configuration",
+        "check",
         "route?database=a&statement=b",
         "act?act=reload",
         "nonsense",
@@ -326,6 +337,7 @@ fn requests_that_make_no_sense_or_are_too_large_are_refused() {
     let recovery = boss.post("/api/v1/act", &json!({ "act": "recover", "node": 0 }));
     assert!(recovery.status == 409 && recovery.body.contains("the node has no agent"), "{recovery:?}");
     assert_eq!(boss.post("/api/v1/act", &json!({ "act": "kill_client", "client": 1 })).code(), "42704");
+    assert_eq!(boss.post("/api/v1/act", &json!({ "act": "cancel_client", "client": 1 })).code(), "42704");
     assert_eq!(boss.post("/api/v1/act", &json!({ "act": "pause", "database": "no such" })).code(), "3D000");
 }
 
@@ -337,13 +349,28 @@ fn readers_see_all_but_the_log_and_order_nothing() {
     for path in ["show/pool_nodes", "show/console_clients", "overview", "history"] {
         assert_eq!(watcher.get(&format!("/api/v1/{path}")).status, 200, "{path}");
     }
-    for path in ["log", "act?act=detach&node=0"] {
+    for path in ["log", "check", "act?act=detach&node=0"] {
         let answer = watcher.get(&format!("/api/v1/{path}"));
         assert_eq!((answer.status, answer.code().as_str()), (403, "42501"), "{path}");
     }
-    for act in ["attach", "detach", "promote", "switchover", "recover", "restart", "reload", "pause", "resume", "kill_client"] {
+    for act in [
+        "attach",
+        "detach",
+        "promote",
+        "switchover",
+        "recover",
+        "restart",
+        "reload",
+        "pause",
+        "resume",
+        "kill_client",
+        "cancel_client",
+    ] {
         assert_eq!(watcher.post("/api/v1/act", &json!({ "act": act, "node": 0, "client": 1 })).status, 403, "{act}");
     }
+    let configuration = watcher.json("/api/v1/configuration");
+    let listed = |name: &str| configuration["parameters"].as_array().unwrap().iter().find(|row| row["name"] == name);
+    assert!(listed("admin_users").is_none() && listed("metrics_port").is_some_and(|row| row["source"]["file"].is_null()));
     let names = watcher.column("pool_status", "item");
     assert!(!names.contains(&json!("admin_users")) && names.contains(&json!("port")), "{names:?}");
     assert!(stage.login("boss").column("pool_status", "item").contains(&json!("admin_users")));
@@ -443,6 +470,42 @@ fn nodes_are_detached_and_attached_and_each_order_is_foretold_and_logged() {
 }
 
 #[test]
+fn a_primary_is_detached_and_a_standby_promoted_in_its_place() {
+    let servers = cluster(1);
+    let builtin = "failover_mode = builtin\nfailover_alone = on\nfailover_lag_max = -1\nhealth_check_period = 1\nhealth_check_timeout = 5\n\
+        backend_application_name0 = 'primary'\nbackend_application_name1 = 'standby1'\n";
+    let all: Vec<&Server> = servers.servers().iter().collect();
+    let stage = Stage::on(&all, builtin);
+    wait_until("the proxy to let writes through", || stage.proxy.log().contains("writes go to node 0"));
+    let (boss, mut client) = (stage.login("boss"), stage.proxy.console());
+    client.run("create table t (a int)");
+    let foretold = |act: &str| boss.json(&format!("/api/v1/act?{act}"));
+    assert!(foretold("act=promote&node=1")["does"].as_str().unwrap().starts_with("Promotes node 1"));
+    let early = boss.post("/api/v1/act", &json!({ "act": "promote", "node": 1 }));
+    assert!(early.status == 409 && early.body.contains("the primary works"), "{early:?}");
+    client.run("begin");
+    client.run("insert into t values (1)");
+    let detach = foretold("act=detach&node=0");
+    assert_eq!((&detach["clients"], &detach["in_group"]), (&json!(1), &json!(false)), "{detach}");
+    assert!(detach["does"].as_str().unwrap().contains("It is the primary: writes wait"), "{detach}");
+    client.run("commit");
+    for (act, node) in [("detach", 0), ("promote", 1)] {
+        let answer = boss.post("/api/v1/act", &json!({ "act": act, "node": node }));
+        assert_eq!(
+            (answer.status, answer.json()["done"].clone()),
+            (200, json!(true)),
+            "{act}: {answer:?}\n{}",
+            stage.proxy.log()
+        );
+        assert!(stage.proxy.log().contains(&format!("dashboard: {act} node {node} by user \"boss\" from 127.0.0.1")));
+    }
+    wait_until("the new primary to be shown", || boss.column("pool_nodes", "role") == ["standby", "primary"]);
+    let mut later = stage.proxy.console();
+    later.run("insert into t values (2)");
+    assert_eq!(later.value("select inet_server_port() from t where a = 2 for update"), all[1].port().to_string());
+}
+
+#[test]
 fn databases_are_paused_and_clients_ended() {
     let ground = Ground::new();
     let stage = Stage::on(&[ground.cluster.primary()], "");
@@ -458,8 +521,9 @@ fn databases_are_paused_and_clients_ended() {
     });
     assert_eq!(state(), "running", "one database is not all");
     assert_eq!(boss.post("/api/v1/act", &json!({ "act": "resume", "database": database })).status, 200);
-    assert_eq!(boss.post("/api/v1/act", &json!({ "act": "resume" })).code(), "55000");
+    // The order is mail to a worker: it has come when the client goes on.
     assert_eq!(client.rows("select 2"), [["2"]]);
+    assert_eq!(boss.post("/api/v1/act", &json!({ "act": "resume" })).code(), "55000");
     assert_eq!(boss.post("/api/v1/act", &json!({ "act": "pause" })).status, 200);
     wait_until("the state to be told", || state() == "paused");
     assert_eq!(stage.get("/primary").status, 503);
@@ -468,6 +532,37 @@ fn databases_are_paused_and_clients_ended() {
     assert_eq!(ids.len(), 1, "{ids:?}");
     assert_eq!(boss.post("/api/v1/act", &json!({ "act": "kill_client", "client": ids[0] })).status, 200);
     wait_until("the client to be gone", || boss.column("console_clients", "id").is_empty());
+}
+
+#[test]
+fn one_statement_is_cancelled_and_its_client_stays() {
+    let ground = Ground::new();
+    let stage = Stage::on(&[ground.cluster.primary()], "pool_size = 1\n");
+    let (mut busy, mut waiting) = (ground.client(&stage.proxy), ground.client(&stage.proxy));
+    let boss = stage.login("boss");
+    let act = |client: &Raw| json!({ "act": "cancel_client", "client": client.pid });
+    let foretold = |client: &Raw| boss.json(&format!("/api/v1/act?act=cancel_client&client={}", client.pid))["clients"].clone();
+    let idle = boss.post("/api/v1/act", &act(&busy));
+    assert_eq!((idle.status, idle.code().as_str()), (409, "55000"), "{idle:?}");
+    assert_eq!(foretold(&busy), 0);
+    busy.send(&wire::query(SLEEP));
+    wait_for_sleepers(&ground, 1);
+    waiting.send(&wire::query("select 'waits'"));
+    wait_until("the second client to wait", || {
+        foretold(&waiting) == 1 && boss.column("console_pools", "cl_waiting").contains(&json!(1))
+    });
+    assert_eq!(stage.login("watcher").post("/api/v1/act", &act(&busy)).status, 403);
+    assert_eq!(foretold(&busy), 1);
+    for client in [&mut waiting, &mut busy] {
+        assert_eq!(boss.post("/api/v1/act", &act(client)).status, 200);
+        assert_eq!(client.until_ready().iter().find(|m| m.tag == b'E').expect("an error").failure().sqlstate, "57014");
+    }
+    wait_for_sleepers(&ground, 0);
+    for client in [&mut busy, &mut waiting] {
+        assert_eq!(client.value("select 1"), "1");
+        let line = format!("dashboard: cancel_client {} by user \"boss\" from 127.0.0.1", client.pid);
+        assert!(stage.proxy.log().contains(&line), "{line}");
+    }
 }
 
 #[test]
@@ -499,9 +594,7 @@ fn the_overview_counts_and_is_sent_to_open_pages_each_second() {
         let there: BTreeSet<&str> = part.as_object().unwrap().keys().map(String::as_str).collect();
         assert_eq!(there, keys.iter().copied().collect());
     }
-    let mut stream = BufReader::new(connect(stage.port.number()));
-    let request = format!("GET /api/v1/events HTTP/1.1\r\nHost: weir\r\nCookie: {}\r\n\r\n", boss.cookie);
-    stream.get_mut().write_all(request.as_bytes()).unwrap();
+    let mut stream = boss.open_page();
     let mut next = || loop {
         let mut line = String::new();
         assert!(stream.read_line(&mut line).unwrap() > 0, "the stream ends");
@@ -536,9 +629,7 @@ fn five_pages_are_served_and_too_many_leave_room_for_monitoring() {
     let mut stage = Stage::on(&[ground.cluster.primary()], "");
     let boss = stage.login("boss");
     let open = || {
-        let mut stream = BufReader::new(connect(stage.port.number()));
-        let request = format!("GET /api/v1/events HTTP/1.1\r\nHost: weir\r\nCookie: {}\r\n\r\n", boss.cookie);
-        stream.get_mut().write_all(request.as_bytes()).unwrap();
+        let mut stream = boss.open_page();
         let mut line = String::new();
         stream.read_line(&mut line).unwrap();
         (stream, line.split(' ').nth(1).unwrap_or_default().to_owned())
@@ -584,29 +675,113 @@ fn curves_grow_while_nobody_looks() {
     assert_eq!(boss.json("/api/v1/history?span=day")["step_s"], 60);
 }
 
+/// Statements, and what decides about each.
+const ROUTED: &[(&str, &str)] = &[
+    ("select * from items", "goes to one of the nodes 0, 1, 2 because it only reads"),
+    ("select counts()", "goes to the primary because counts() is VOLATILE, or not known to only read"),
+    ("select not_there()", "goes to the primary because not_there() is VOLATILE, or not known to only read"),
+    ("insert into items values (1)", "goes to the primary because it writes to items"),
+    ("select * from items for update", "goes to the primary because it locks rows of items"),
+    (
+        "select * from drafts",
+        "goes to the primary because drafts is unlogged or has an unlogged table behind it, of which standbys have no rows",
+    ),
+    (
+        "select * from missing",
+        "goes to the primary because missing does not exist, is outside of search_path, or was made just now",
+    ),
+    ("select last_value from numbers", "goes to the primary because numbers is a sequence, of which standbys are ahead"),
+    ("select * from counted", "goes to the primary because a view or policy of counted calls what may write"),
+    (
+        "select * from pg_class",
+        "goes to the primary because pg_class is a system catalog or shows one, and tells of the server that is asked",
+    ),
+    ("select 4711", "goes to the primary because \"select 47.*\" of primary_routing_query_pattern_list fits it"),
+    ("select pg_advisory_lock(1)", "goes to the primary because it leaves state (advisory lock) behind in the session"),
+    ("/* weir: primary */ select 1", "goes to the primary because its comment asks for the primary"),
+    ("/* weir: node=2 */ select 1", "goes to node 2 because it reads, and its comment asks for node 2"),
+    ("/* from the shop */ select 1", "goes to the primary because a comment stands before it, and allow_sql_comments is off"),
+    ("begin", "goes to the primary because it begins, ends or divides a transaction"),
+    ("vacuum", "goes to the primary because it writes to the server"),
+    ("show work_mem", "goes to the primary because a statement of its kind is not known to only read"),
+    ("nonsense", "goes to the primary because PostgreSQL's parser refuses it, and the primary names the error"),
+];
+
 #[test]
-fn a_statement_is_routed_as_a_new_session_would() {
+fn a_statement_is_routed_as_a_new_session_would_and_the_reason_names_what_decides() {
     let ground = Ground::new();
-    ground.prepare("create table items (id int); create function counts() returns int volatile language sql as 'select 1'");
+    ground.prepare(
+        "create table items (id int); create unlogged table drafts (id int); create sequence numbers; \
+         create function counts() returns int volatile language sql as 'select 1'; create view counted as select counts()",
+    );
     let servers: Vec<&Server> = ground.cluster.servers().iter().collect();
-    let stage = Stage::on(&servers, "");
+    let lines = "primary_routing_query_pattern_list = 'select 47.*'\nbackend_weight0 = 1\n";
+    let stage = Stage::on(&servers, lines);
     let mut client = ground.client(&stage.proxy);
     client.rows("select 1");
     let boss = stage.login("boss");
-    for statement in [
-        "select * from items",
-        "select counts()",
-        "insert into items values (1)",
-        "select * from items for update",
-        "begin",
-        "nonsense",
-    ] {
-        let path = format!("/api/v1/route?database={}&user=postgres&statement={}", ground.database, escaped(statement));
-        let routed = boss.json(&path);
-        let shown = client.rows(&format!("show route for '{statement}'"));
+    let route = |statement: &str| {
+        boss.json(&format!("/api/v1/route?database={}&user=postgres&statement={}", ground.database, escaped(statement)))
+    };
+    for (statement, reason) in ROUTED {
+        let routed = route(statement);
+        let shown = client.rows(&format!("show route for '{}'", statement.replace('\'', "''")));
         assert_eq!((&routed["kind"], &routed["rule"]), (&json!(shown[0][0]), &json!(shown[0][2])), "{statement}: {routed}");
-        assert!(routed["reason"].is_string() && routed["node"].is_array(), "{routed}");
+        let nodes: Vec<String> = routed["node"].as_array().unwrap().iter().map(ToString::to_string).collect();
+        assert_eq!(nodes.join(","), shown[0][1], "{statement}: {routed}");
+        assert_eq!(routed["reason"], *reason, "{statement}");
     }
+    stage.proxy.add_conf(&format!("database_redirect_preference_list = '{}:1'\n", ground.database));
+    stage.proxy.reload();
+    let reason = "goes to node 1 because it reads, and database_redirect_preference_list prefers this node";
+    assert_eq!(route("select * from items")["reason"], reason);
+    let unknown = boss.json("/api/v1/route?database=nobodys&statement=select%201");
+    assert_eq!(
+        unknown["reason"],
+        "goes to the primary because the objects of database \"nobodys\" are not known yet, or have just changed"
+    );
+}
+
+#[test]
+fn a_changed_file_is_told_before_it_counts() {
+    let ground = Ground::new();
+    let stage = Stage::on(&[ground.cluster.primary()], "pool_size = 7\n");
+    let boss = stage.login("boss");
+    let parameter = |name: &str| {
+        let all = boss.json("/api/v1/configuration");
+        let found = all["parameters"].as_array().unwrap().iter().find(|row| row["name"] == name).cloned();
+        found.unwrap_or_else(|| panic!("no {name} in {all}"))
+    };
+    let before = parameter("pool_size");
+    assert_eq!((&before["value"], &before["waiting"], &before["source"]["kind"]), (&json!("7"), &Value::Null, &json!("file")));
+    let (file, line) =
+        (before["source"]["file"].as_str().expect("a file").to_owned(), before["source"]["line"].as_u64().unwrap() as usize);
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(text.lines().nth(line - 1), Some("pool_size = 7"), "{file}:{line}");
+    assert_eq!(parameter("authentication_timeout")["source"], json!({ "kind": "default", "file": null, "line": null }));
+    stage.proxy.add_conf("pool_size = 9\nlisten_backlog_multiplier = 3\n");
+    let waits = |name: &str| {
+        let waiting = &parameter(name)["waiting"];
+        (waiting["until"].clone(), waiting["value"].clone())
+    };
+    assert_eq!(waits("pool_size"), (json!("reload"), json!("9")));
+    assert_eq!(waits("listen_backlog_multiplier"), (json!("restart"), json!("3")));
+    let done = boss.post("/api/v1/act", &json!({ "act": "reload" }));
+    assert!(done.status == 200 && done.body.contains("listen_backlog_multiplier"), "{done:?}");
+    let after = parameter("pool_size");
+    assert_eq!((&after["value"], &after["waiting"]), (&json!("9"), &Value::Null));
+    assert_eq!(waits("listen_backlog_multiplier"), (json!("restart"), json!("3")), "a reload does not end that");
+    let found = boss.json("/api/v1/check");
+    assert_eq!(found["errors"], 0, "{found}");
+    stage.proxy.add_conf("pool_size = many\n");
+    let found = boss.json("/api/v1/check");
+    let problem = &found["problems"].as_array().unwrap().iter().find(|problem| problem["level"] == "error").expect("an error");
+    assert_eq!((&found["errors"], &problem["file"]), (&json!(1), &json!(file)));
+    assert!(problem["what"].as_str().unwrap().contains("pool_size") && problem["line"].as_u64() > Some(line as u64), "{problem}");
+    assert_eq!(boss.json("/api/v1/configuration")["file_errors"], 1);
+    let refused = boss.post("/api/v1/act", &json!({ "act": "reload" }));
+    assert_eq!((refused.status, refused.code().as_str()), (409, "F0000"), "{refused:?}");
+    assert_eq!(parameter("pool_size")["value"], "9", "a wrong file changes nothing");
 }
 
 #[test]

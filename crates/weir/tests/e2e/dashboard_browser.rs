@@ -2,6 +2,9 @@
 
 mod web_driver;
 
+use crate::cancel::{SLEEP, wait_for_sleepers};
+use crate::failover;
+use crate::failover::grouped::{Group, writes};
 use crate::failover::load::Load;
 use crate::support::ground::cluster;
 use crate::support::time::check_took;
@@ -78,9 +81,11 @@ fn every_page_shows_texts_as_texts_and_asks_only_this_proxy() {
     browser.wait_text("form .failure", "user or password is wrong");
     assert!(browser.texts("nav").is_empty(), "a refused login leads nowhere");
     log_in(&browser, "boss");
-    // Statements are noted while somebody looks. This one runs until the test ends.
+    // Statements are noted once somebody has looked, as a row of the list shows. This one runs until the test ends.
     let mut client = ground.client_with(&proxy, &[("application_name", HOSTILE)]);
+    client.run("select 1");
     turn_to(&browser, "servers");
+    browser.wait_for("td");
     client.send(&wire::query(&format!("select pg_sleep(600) /* {HOSTILE} */")));
     for page in PAGES {
         turn_to(&browser, page);
@@ -201,8 +206,14 @@ fn orders_from_the_page_say_first_what_they_do_and_fail_no_statement() {
     let outcome = load.end();
     assert_eq!(stand.check("a switchover from the page", &outcome), 1);
     check_none_failed(&outcome);
+    order(&browser, "Restart node 2", "Has the server of node 2 started anew");
+    // Its agent has started it: it is no child of the test.
+    stand.server(2).kill9().unwrap();
+    browser.wait_text("article.node:nth-child(3)", "down");
+    order(&browser, "Recover node 2", "Makes the server of node 2 anew");
+    wait_until("node 2 to be made anew", || stand.proxy.nodes("status") == ["up", "up", "up"]);
     let log = stand.proxy.log();
-    for act in ["detach node 2", "attach node 2", "switchover node 1"] {
+    for act in ["detach node 2", "attach node 2", "switchover node 1", "restart node 2", "recover node 2"] {
         assert!(log.contains(&format!("dashboard: {act} by user \"boss\" from 127.0.0.1")), "{act}: {log}");
     }
     // A refused order says why.
@@ -224,6 +235,87 @@ fn order(browser: &Browser, title: &str, does: &str) {
     assert_eq!(browser.texts("dialog .failure"), Vec::<String>::new());
     browser.click("dialog footer button");
     wait_until("the dialog to close", || browser.texts("dialog").is_empty());
+}
+
+#[test]
+fn databases_clients_and_files_take_orders_from_their_pages() {
+    let ground = Ground::new();
+    let (port, lines) = dashboard();
+    let proxy = proxy(&[ground.cluster.primary()], &format!("{lines}pool_size = 7\n"));
+    let Some(browser) = open(&port) else { return };
+    log_in(&browser, "boss");
+    let mut client = ground.client(&proxy);
+    client.rows("select 1");
+    let database = &ground.database;
+    turn_to(&browser, "pools");
+    order(&browser, &format!("Pause database {database}"), "transactions end, then its clients wait");
+    client.send(&wire::query("select 'after the pause'"));
+    browser.wait_text("[aria-label=databases] tr", "paused");
+    order(&browser, &format!("Resume database {database}"), "its clients go on");
+    assert!(client.until_ready().iter().any(|message| message.tag == b'D'), "the statement waited, and was done");
+    client.send(&wire::query(SLEEP));
+    wait_for_sleepers(&ground, 1);
+    turn_to(&browser, "clients");
+    order(&browser, &format!("Cancel the statement of client {}", client.pid), "fails with SQLSTATE 57014");
+    assert_eq!(client.until_ready().iter().find(|message| message.tag == b'E').expect("an error").failure().sqlstate, "57014");
+    turn_to(&browser, "configuration");
+    browser.wait_text(".panel", "The files say what is in force.");
+    proxy.add_conf("pool_size = 9\nlisten_backlog_multiplier = 3\n");
+    turn_to(&browser, "overview");
+    turn_to(&browser, "configuration");
+    browser.wait_text(".waits li", "says 9: that counts after a reload");
+    browser.wait_text(".waits li", "says 3: that counts after a restart");
+    browser.keep_picture("configuration-waits");
+    order(&browser, "Reload the configuration", "a wrong file changes nothing");
+    proxy.add_conf("pool_size = many\n");
+    turn_to(&browser, "overview");
+    turn_to(&browser, "configuration");
+    browser.wait_text(".panel .failure", "The files cannot be used now: 1 error");
+    browser.run("document.querySelector('.panel:nth-of-type(2) header button').click(); return null");
+    browser.wait_text(".found li.error", "pool_size");
+    browser.keep_picture("configuration-check");
+    check_console(&browser, &[]);
+}
+
+#[test]
+fn a_group_is_shown_whole_and_an_order_at_any_host_is_for_all() {
+    let cluster = failover::servers(1, &[]);
+    let port = ReservedPort::any().unwrap();
+    let lines = format!("metrics_listen_addresses = 'HOST_ADDRESS'\nmetrics_port = {}\ndashboard = on\n{USERS}", port.number());
+    let group = Group::start(&cluster, &lines);
+    assert_eq!(group.leaders(), [0], "the lowest host founds the group");
+    for proxy in &group.proxies {
+        proxy.write_file("pool_passwd", PASSWORDS);
+        proxy.reload();
+    }
+    let Some(browser) = Browser::open() else { return };
+    browser.go(&format!("http://127.0.1.2:{}/", port.number()));
+    browser.wait_for("form input[name=user]");
+    log_in(&browser, "boss");
+    wait_until("all Weirs in the picture", || {
+        let titles = browser.texts(".picture .title");
+        ["127.0.0.1:20000", "127.0.0.1:20001", "127.0.0.1:20002"].iter().all(|title| titles.iter().any(|shown| shown == title))
+    });
+    let words = browser.texts(".picture .word");
+    assert_eq!(words.iter().filter(|word| *word == "leader").count(), 1, "{words:?}");
+    browser.wait_text(".panel", "Host 0, 127.0.0.1:20000, leads.");
+    browser.keep_picture("overview-group");
+    let shown = |status: &str| group.proxies.iter().all(|proxy| proxy.nodes("status") == ["up", status]);
+    turn_to(&browser, "nodes");
+    order(&browser, "Detach node 1", "Host 0 (127.0.0.1) leads the group and does it, for all members.");
+    wait_until("all hosts to have detached it", || shown("down"));
+    browser.wait_text("article.node:nth-child(2)", "Attach");
+    order(&browser, "Attach node 1", "for all members");
+    wait_until("all hosts to have attached it", || shown("up"));
+    turn_to(&browser, "pools");
+    order(&browser, "Pause all databases", "All members of the group do so.");
+    for host in [0, 2] {
+        let log = group.proxies[host].log();
+        assert!(log.contains("host 1 passes on: pause"), "{log}");
+    }
+    order(&browser, "Resume all databases", "All members of the group do so.");
+    wait_until("clients of all hosts to go on", || group.proxies.iter().all(writes));
+    check_console(&browser, &[]);
 }
 
 #[test]

@@ -192,7 +192,7 @@ fn what_a_client_was_told_holds_on_a_standby_with_other_settings_too() {
             for one in &mut clients {
                 let rows = one.rows(read);
                 assert!(expected(&rows[0]), "{rows:?}");
-                // One that no cache answers.
+                // A statement that no cache answers.
                 assert!(expected(&one.rows(&format!("{read} where {round} = {round}"))[0]));
                 assert!(expected(&one.rows(&format!("{read} for update"))[0]), "on the primary");
                 check_told(one);

@@ -9,7 +9,7 @@ mod group_frozen;
 mod group_operators;
 mod group_shown;
 mod group_takeovers;
-mod grouped;
+pub mod grouped;
 mod hosts;
 mod late;
 pub mod load;
@@ -31,7 +31,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
-use weir_demo::{Crew, Mode, Options, ReservedPort, Server};
+use weir_demo::{Crew, Mode, Options, ReservedPort, Server, signal_process};
 
 /// Weir promotes, looks every second, and knows the servers by their names.
 const BUILTIN: &str = "failover_mode = builtin\nhealth_check_period = 1\nhealth_check_timeout = 1\nhealth_check_max_retries = 1\n\
@@ -50,7 +50,7 @@ const STREAMING: &str = "select count(*) from pg_stat_replication where state = 
 const WHERE: &str = "select inet_server_port()";
 
 /// Servers with a table that acknowledged writes go to.
-fn servers(standbys: usize, conf: &[(&str, &str)]) -> Owned {
+pub fn servers(standbys: usize, conf: &[(&str, &str)]) -> Owned {
     let extra_conf = conf.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
     let cluster = cluster_with(Options { standbys, extra_conf, ..Options::default() });
     cluster.primary().query(weir_demo::SCHEMA).unwrap();
@@ -173,7 +173,7 @@ fn a_primary_whose_postmaster_hangs_serves_those_who_are_connected() {
     let load = Load::begin(&proxy, 4);
     load.wait_acknowledged(50);
     let postmaster = Pid::from_raw(cluster.primary().pid().unwrap() as i32).unwrap();
-    kill_process(postmaster, Signal::STOP).unwrap();
+    signal_process(postmaster, Signal::STOP).unwrap();
     wait_until("it to be named", || {
         proxy.log().contains("node 0 answers over open connections and no login in time when it is looked at")
     });
@@ -183,7 +183,7 @@ fn a_primary_whose_postmaster_hangs_serves_those_who_are_connected() {
         given_up.iter().any(|words| proxy.log()[begun..].contains(words))
     });
     load.wait_acknowledged(100);
-    kill_process(postmaster, Signal::CONT).unwrap();
+    signal_process(postmaster, Signal::CONT).unwrap();
     load.wait_acknowledged(50);
     let outcome = load.end();
     assert_eq!((outcome.lost, outcome.errors.len(), failovers(&proxy)), (0, 0, 0), "{:?}", outcome.errors);
@@ -259,7 +259,7 @@ fn sessions_of_checks_that_an_operator_ends_are_no_failover() {
     assert!(outcome.missing_on(cluster.primary()).is_empty());
 }
 
-/// After a connection broke the primary is looked at. One that lets no look in answers all the same.
+/// After a connection broke the primary is looked at. A server that lets no look in answers all the same.
 #[test]
 fn a_primary_that_lets_no_look_in_keeps_its_writes_when_a_connection_breaks() {
     let cluster = servers(2, &[]);

@@ -814,7 +814,7 @@ fn a_write_that_meets_a_server_which_was_just_demoted_waits_for_a_primary() {
     let proxy = Proxy::spawn(&[Backend::tcp(door.port, 0), Backend::tcp(standby, 1)], "sr_check_period = 3600");
     proxy.wait_for_nodes(2);
     let (mut client, mut other) = (proxy.console(), proxy.console());
-    // Those at rest from the logins are taken: the next write needs another one.
+    // Connections at rest from the logins are taken: the next write needs another one.
     other.run("begin");
     other.run("insert into t values (2)");
     let mut holders: Vec<Raw> = (0..3).map(|_| proxy.console()).collect();

@@ -151,7 +151,7 @@ fn queries_of_the_configuration_are_answered_within_bounds() {
     scene.check(ANSWER);
 }
 
-/// What a client's statement left is asked for behind it.
+/// State that a client's statement left is asked for behind it.
 #[test]
 fn an_answer_about_a_sessions_state_costs_its_own_connection_when_it_does_not_end() {
     let state = "the answer to a question for a session's state";

@@ -65,7 +65,7 @@ host all old all md5
 host all ünï,guest,check all password
 ";
 
-/// Words that have told a guesser something, of so many that were sent at once. Those that were sent away tell nothing.
+/// Words that have told a guesser something, of so many that were sent at once. Words to guessers that were sent away tell nothing.
 const JUDGED: &str = "28P01";
 const SENT_AWAY: &str = "53300";
 
@@ -150,7 +150,7 @@ fn when_more_than_a_minute_of_wrong_ones_has_piled_up_proofs_are_sent_away() {
     let refused = current_user(&proxy, "anna", "secret of anna").unwrap_err();
     assert!(refused.starts_with("53300: too many failed logins from this address, try again in "), "{refused}");
     assert_eq!(current_user(&proxy, "ünï", "pässwörd 密"), Ok("ünï".into()), "others of the host are let in");
-    // Who comes from elsewhere is another visitor.
+    // A client from elsewhere is another visitor.
     let (_client, proof) = asked(Raw::unix(proxy.folder(), proxy.port()), "anna", Shown::Scram);
     assert!(!proof.is_empty());
 }

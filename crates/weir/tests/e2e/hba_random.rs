@@ -3,14 +3,12 @@
 //!
 //! `WEIR_HBA_ROUNDS`: files (a bounded number without it); `WEIR_HBA_SEED`: the first seed, or `fresh` for one that was never tried.
 
-#[path = "../differential/dice.rs"]
-mod dice;
 mod rules;
 
+use crate::dice::Dice;
 use crate::support::certs::Authority;
 use crate::support::ground::{Owned, cluster};
 use crate::support::{Proxy, Raw, wait_until, wire};
-use dice::Dice;
 use rules::{Files, Known, Visit, Way};
 use rustls::ClientConfig;
 use std::collections::BTreeMap;
@@ -125,7 +123,7 @@ impl Stage {
         taken[0].then_some(())
     }
 
-    /// What the server and Weir say to a client.
+    /// Answers of the server and of Weir to a client.
     fn answers(&self, visit: Visit) -> [Answer; 2] {
         let judge = self.judge.primary();
         let theirs = self.answer(judge.socket_dir(), judge.port(), visit);

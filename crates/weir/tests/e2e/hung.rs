@@ -6,7 +6,6 @@ use crate::support::proxy::Backend;
 use crate::support::raw::tags;
 use crate::support::time::{check_took, check_within};
 use crate::support::{Proxy, Raw, wait_until, wire};
-use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
 use weir_demo::{Options, Server};
 
@@ -27,7 +26,7 @@ impl<'a> Frozen<'a> {
 
     /// Its postmaster alone: it answers over connections that are open, and no login.
     fn postmaster(server: &'a Server) -> Frozen<'a> {
-        kill_process(Pid::from_raw(server.pid().unwrap() as i32).unwrap(), Signal::STOP).unwrap();
+        server.freeze_postmaster();
         Frozen(server)
     }
 }

@@ -445,7 +445,7 @@ fn a_long_parse_keeps_a_connection_no_longer_than_a_long_query() {
     client.run("discard all");
     check_free(&mut other, "DISCARD ALL");
 
-    // One that waits for its Bind, and one with a name, are on this connection alone.
+    // A statement that waits for its Bind, and one with a name, are on this connection alone.
     client.send(&[wire::parse("", &long_text("select 6")), wire::describe(b'S', ""), wire::sync()].concat());
     client.until_ready();
     wait_until("the reason to be shown", || reasons(&ground, &proxy) == ["unknown statement"]);
@@ -517,7 +517,7 @@ fn a_temporary_slot_stays_with_its_session() {
     assert_eq!((slots(), reasons(&ground, &proxy).concat()), ("1".to_owned(), "temporary replication slot".to_owned()));
     client.run(&format!("select pg_drop_replication_slot('{name}_2')"));
     wait_until_free(&ground, &proxy, "both drops");
-    // One that is not temporary is nobody's.
+    // A slot that is not temporary is nobody's.
     client.run(&format!("select pg_create_physical_replication_slot('{name}')"));
     wait_until_free(&ground, &proxy, "a slot for good");
     client.run(&format!("select pg_drop_replication_slot('{name}')"));

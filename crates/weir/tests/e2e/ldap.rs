@@ -87,7 +87,7 @@ impl Slapd {
     }
 
     fn freeze(&self, signal: rustix::process::Signal) {
-        rustix::process::kill_process(rustix::process::Pid::from_child(&self.process), signal).unwrap();
+        weir_demo::signal_process(rustix::process::Pid::from_child(&self.process), signal).unwrap();
     }
 }
 

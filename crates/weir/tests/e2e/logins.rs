@@ -98,7 +98,7 @@ fn sasl_initial(mechanism: &str, first: &[u8]) -> Vec<u8> {
 fn a_client_that_is_silent_is_sent_away_in_time() {
     let cluster = guarded();
     let passwords = [("pool_passwd", "anna:secret of anna\n")];
-    let proxy = Proxy::with_files(&[cluster.primary()], "authentication_timeout = 5\n", &passwords, &[]);
+    let proxy = Proxy::with_files(&[cluster.primary()], "authentication_timeout = 15\n", &passwords, &[]);
     let mut client = Raw::tcp(proxy.port());
     client.send(&wire::startup(wire::V3_0, &[("user", "anna"), ("database", "postgres")]));
     assert_eq!(client.read().body[..4], [0, 0, 0, 10]);

@@ -114,6 +114,29 @@ fn json_lines_have_every_value_by_its_name() {
     assert_eq!((slow["database"].as_str(), slow["node"].as_f64()), (Some(ground.database.as_str()), Some(0.0)));
     assert!(slow["duration_ms"].as_f64().is_some_and(|ms| ms >= 0.0) && slow["rule"].is_string(), "{slow}");
     assert!(objects.iter().any(|object| object["message"].as_str().is_some_and(|text| text.contains("connection authorized"))));
+    let events: Vec<&str> = objects.iter().filter_map(|object| object["event"].as_str()).collect();
+    assert_eq!(events.len(), objects.len(), "each line has a name");
+    for event in ["start", "writes_open", "client_in", "statement_slow"] {
+        assert!(events.contains(&event), "{event}: {events:?}");
+    }
+}
+
+#[test]
+fn lines_of_logfmt_have_an_event_and_no_client_makes_a_line_or_value_of_its_own() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("log_format = logfmt\nlog_statement = on");
+    let mut client = ground.client_with(&proxy, &[("application_name", "a b=c")]);
+    client.run("select 'x\nlevel=PANIC event=node_down'");
+    let log = proxy.log();
+    let line = log
+        .lines()
+        .find(|line| line.contains("event=statement ") && line.contains("PANIC"))
+        .unwrap_or_else(|| panic!("no statement: {log}"));
+    assert!(line.contains(r#" application="a b=c" "#), "{line}");
+    assert!(line.ends_with(r#"message="statement: select 'x\nlevel=PANIC event=node_down'""#), "{line}");
+    for line in log.lines() {
+        assert!(line.starts_with("time=") && line.contains(" level=") && line.contains(" event="), "{line}");
+    }
 }
 
 /// The files of a folder, by name.

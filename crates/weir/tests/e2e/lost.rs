@@ -2,7 +2,7 @@
 //! told to have failed.
 
 use crate::support::faults::{Fault, Network, Toward};
-use crate::support::ground::cluster_with;
+use crate::support::ground::{LIMIT, cluster_with};
 use crate::support::proxy::{Backend, show};
 use crate::support::raw::Message;
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
@@ -69,11 +69,10 @@ impl Stage {
         wait_until("the server's processes to end", || self.server().query(&kill).unwrap().is_empty());
     }
 
-    /// Waits until a statement is on its way, then lets the server's answer reach Weir.
-    fn go_on(&self) {
-        let mut console = self.proxy.console();
+    /// Waits until a statement is on its way, then lets the server's answer reach Weir. The console was opened before: a login may ask the server.
+    fn go_on(&self, console: &mut Raw) {
         wait_until("the statement to be sent", || {
-            show(&mut console, "pool_processes", "status").iter().any(|status| status == "Execute command")
+            show(console, "pool_processes", "status").iter().any(|status| status == "Execute command")
         });
         self.network.go_on();
         self.network.set(Toward::Server, Fault::None);
@@ -85,7 +84,8 @@ impl Stage {
         client.run("begin");
         client.send(&wire::query("insert into t values (1)"));
         let mut direct = self.ground.direct();
-        let text = "select count(*) from pg_stat_activity where state = 'idle in transaction' and query like 'insert%'";
+        let text = "select count(*) from pg_stat_activity \
+            where datname = current_database() and state = 'idle in transaction' and query like 'insert%'";
         wait_until("the write to be made", || direct.value(text) == "1");
         self.network.cut();
         assert_eq!(seen(&client.until_ready()), ["ERROR 40001", "ZE"]);
@@ -107,6 +107,7 @@ pub(super) fn seen(messages: &[Message]) -> Vec<String> {
 #[test]
 fn a_server_that_went_down_before_it_began_a_transaction_is_not_noticed() {
     for stage in [Stage::primary(), Stage::standby()] {
+        let mut console = stage.proxy.console();
         for (begin, first, expected) in [
             ("begin", "select count(*) from t", vec!["T", "D", "SELECT 1", "ZT"]),
             ("begin", "insert into t values (1)", vec!["INSERT 0 1", "ZT"]),
@@ -120,7 +121,7 @@ fn a_server_that_went_down_before_it_began_a_transaction_is_not_noticed() {
             stage.end_unheard();
             assert_eq!(seen(&client.query(begin)), ["BEGIN", "ZT"]);
             client.send(&wire::query(first));
-            stage.go_on();
+            stage.go_on(&mut console);
             assert_eq!(seen(&client.until_ready()), expected, "{begin} {first}");
             assert_eq!(seen(&client.query("rollback")), ["ROLLBACK", "ZI"]);
             // The transaction in one pipeline.
@@ -128,7 +129,7 @@ fn a_server_that_went_down_before_it_began_a_transaction_is_not_noticed() {
             client.send(
                 &[wire::unnamed(begin, &[]), wire::unnamed(first, &[]), wire::unnamed("commit", &[]), wire::sync()].concat(),
             );
-            stage.go_on();
+            stage.go_on(&mut console);
             let told = seen(&client.until_ready());
             assert_eq!(told.last().unwrap(), "ZI", "{begin} {first}: {told:?}");
             assert_eq!(told.iter().filter(|word| word.starts_with("COMMIT")).count(), 1, "{begin} {first}: {told:?}");
@@ -318,7 +319,7 @@ fn standbys_that_come_and_go_cost_no_statement_that_may_run_elsewhere() {
                 standby.start().unwrap();
                 // Until some had to run again; that hangs on the moment.
                 let is_enough = started.elapsed() > Duration::from_secs(6) && proxy.metric("reads_repeated_total") > 0;
-                if is_enough || started.elapsed() > Duration::from_secs(60) || clients.iter().any(|client| client.is_finished()) {
+                if is_enough || started.elapsed() > LIMIT || clients.iter().any(|client| client.is_finished()) {
                     break;
                 }
             }

@@ -8,6 +8,7 @@ use crate::support::raw::Message;
 use crate::support::time::let_pass;
 use crate::support::{Proxy, Raw, wait_until, wire};
 use std::collections::HashSet;
+use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -276,15 +277,27 @@ fn check(cluster: &Owned, proxies: &[Proxy], ledgers: &[Ledger]) {
         assert!(wrong.is_empty(), "said to be rolled back, and there: {wrong:?}");
     }
     let doubtful: usize = proxies.iter().map(|proxy| doubtful(&proxy.log())).sum();
-    assert_eq!(unknown, doubtful);
+    assert_eq!(unknown, doubtful, "unknown to clients, and excused:\n{}", causes(proxies, ledgers));
 }
 
-/// Lines on outcomes that stay unknown because others committed on the old primary for so long after the loss that it might have been started anew.
+/// Writes that are unknown, and all that the proxies say of such.
+fn causes(proxies: &[Proxy], ledgers: &[Ledger]) -> String {
+    let mut text: String = ledgers.iter().flat_map(|ledger| &ledger.unknown).map(|value| format!("row {value}\n")).collect();
+    for proxy in proxies {
+        let _ = writeln!(text, "proxy {}: {} unknown", proxy.port(), proxy.metric("outcomes_unknown_total"));
+        let log = proxy.log();
+        let tells = |line: &&str| ["is unknown", "has no effect", "lost: "].iter().any(|words| line.contains(words));
+        log.lines().filter(tells).for_each(|line| text.extend([line, "\n"]));
+    }
+    text
+}
+
+/// Lines on outcomes that stay unknown because others committed on the old primary for so long after its last answer that it might have been started anew.
 fn doubtful(log: &str) -> usize {
     let after = |line: &str, word: &str| -> Option<u64> { line.split_once(word)?.1.split(',').next()?.trim().parse().ok() };
     let is_doubtful = |line: &&str| {
-        let times = after(line, ", lost").zip(after(line, ", last"));
-        line.contains("is unknown: Committed on node") && times.is_some_and(|(lost, last)| last > lost + RESTART_MS)
+        let times = after(line, ", alive").zip(after(line, ", last"));
+        line.contains("is unknown: Committed on node") && times.is_some_and(|(alive, last)| last > alive + RESTART_MS)
     };
     log.lines().filter(is_doubtful).count()
 }

@@ -474,7 +474,7 @@ fn nodes_are_detached_and_attached_and_reads_keep_away_meanwhile() {
     // Gracefully: a transaction ends first, and nobody is sent away, also none who keeps a connection.
     let mut pinned = stage.ground.client(&stage.proxy);
     pinned.run("create temp table own (a int)");
-    // With one snapshot it stays on its server. One that reads on standbys holds no connection between two reads, so that nothing has to end.
+    // With one snapshot it stays on its server. A transaction that reads on standbys holds no connection between two reads, so that nothing has to end.
     let mut inside = stage.ground.client(&stage.proxy);
     inside.run("begin isolation level repeatable read");
     inside.run("select 1");
@@ -710,7 +710,7 @@ fn many_connections_and_silent_ones_hold_nobody_up() {
     silent[0].stream.write_all(b"M\0\0").unwrap();
     wait_until("the one too many", || stage.proxy.log().contains("PCP: more than 32 connections, one is closed"));
     assert_eq!(stage.ground.client(&stage.proxy).value("select 1"), "1");
-    // Those at the port do not shut out who comes over the unix socket.
+    // Connections to the port do not shut out who comes over the unix socket.
     let socket = stage.proxy.folder().join(format!(".s.PGSQL.{}", stage.number()));
     let mut local = Line::new(UnixStream::connect(socket).unwrap());
     assert!(local.is_let_in());

@@ -236,7 +236,8 @@ fn a_statement_that_its_servers_do_not_survive_is_sent_twice() {
         wait_until("the statement to run", || {
             direct.value("select count(*) filter (where is_called) * max(last_value) from runs") == run
         });
-        let end = "select pg_terminate_backend(pid) from pg_stat_activity where query like 'insert into slow%' and pid <> pg_backend_pid()";
+        let end = "select pg_terminate_backend(pid) from pg_stat_activity \
+            where datname = current_database() and query like 'insert into slow%' and pid <> pg_backend_pid()";
         direct.run(end);
     }
     assert_eq!(seen(&client.until_ready()), ["ERROR 40001", "ZE"]);

@@ -49,6 +49,9 @@ fn a_write_goes_to_the_primary() {
     client.run("commit");
 }
 
+/// A busy machine moves shares by intention, away from the server that answers late; wrong weights are never right in a round.
+const ROUNDS_MAX: usize = 8;
+
 #[test]
 fn reads_go_to_standbys_by_weight() {
     let ground = Ground::new();
@@ -56,19 +59,19 @@ fn reads_go_to_standbys_by_weight() {
     let more = "causal_reads = off\nbackend_weight0 = 0\nbackend_weight1 = 1\nbackend_weight2 = 3";
     let proxy = ground.proxy(more);
     let mut client = ground.client(&proxy);
-    let mut counts: BTreeMap<String, u32> = BTreeMap::new();
-    for _ in 0..400 {
-        *counts.entry(client.value(WHERE)).or_default() += 1;
-    }
     let ports = ground.standby_ports();
-    assert_eq!(counts.keys().collect::<Vec<_>>(), {
-        let mut p: Vec<_> = ports.iter().collect();
-        p.sort();
-        p
-    });
-    // 300 are expected, with a deviation of 8.7: six of them are never seen by chance.
-    let heavy = counts[&ports[1]];
-    assert!((248..=352).contains(&heavy), "of 400 reads {heavy} went to the standby with 3/4 of the weight");
+    let mut is_shared = || {
+        let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+        for _ in 0..400 {
+            *counts.entry(client.value(WHERE)).or_default() += 1;
+        }
+        println!("{counts:?}");
+        // 300 are expected, with a deviation of 8.7: six of them are never seen by chance.
+        counts.len() == 2
+            && counts.contains_key(&ports[0])
+            && counts.get(&ports[1]).is_some_and(|heavy| (248..=352).contains(heavy))
+    };
+    assert!((0..ROUNDS_MAX).any(|_| is_shared()), "3/4 of the weight is the second standby's: see the rounds above");
 }
 
 #[test]
@@ -77,8 +80,6 @@ fn the_primary_takes_its_share_of_reads_if_it_has_weight() {
     let proxy = ground.proxy("causal_reads = off\nbackend_weight0 = 1\nbackend_weight1 = 0\nbackend_weight2 = 1");
     let mut client = ground.client(&proxy);
     wait_for_catalog(&mut client, &ground.database);
-    /// A busy machine moves shares by intention, away from the server that answers late; wrong weights are never right in a round.
-    const ROUNDS_MAX: usize = 8;
     let mut is_shared = || {
         let mut counts: BTreeMap<String, u32> = BTreeMap::new();
         for _ in 0..200 {
@@ -336,7 +337,8 @@ fn reads_after_a_write_in_the_same_string_and_after_commit_and_chain_stay_on_the
     client.run("commit and chain");
     assert_eq!(client.value(WHERE), ground.primary_port());
     client.run("rollback");
-    assert!(ground.standby_ports().contains(&client.value(WHERE)));
+    // Once a standby has replayed the first transaction.
+    wait_until("a standby to be read", || ground.standby_ports().contains(&client.value(WHERE)));
 }
 
 /// Defect 6 of Pgpool-II: the first read of such a transaction has a standby's snapshot, the later ones the primary's.

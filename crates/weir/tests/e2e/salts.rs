@@ -58,7 +58,7 @@ fn salts_of_unknown_users_are_those_of_all_proxies_before_the_servers_and_stay_o
         |all: &[String]| all[..3].iter().map(|challenge| challenge.split(',').next().unwrap().to_string()).collect::<Vec<_>>();
     assert_eq!(salts(&by_file), salts(&by_query), "whatever the proxies know of users");
 
-    // Those of other servers are others: nobody can know them beforehand.
+    // Salts of other servers are others: nobody can know them beforehand.
     let elsewhere = guarded();
     let proxy = Proxy::with_files(&[elsewhere.primary()], "enable_pool_hba = on\n", &[("pool_hba.conf", HBA)], &[]);
     assert!(!salts(&by_file).contains(&challenge(&proxy, "nobody").split(',').next().unwrap().to_string()));

@@ -8,13 +8,13 @@ use crate::support::ground::{cluster, wait_for_catalog};
 use crate::support::proxy::Folder;
 use crate::support::raw::first_value;
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use weir_demo::ReservedPort;
+use weir_demo::{ReservedPort, signal_process};
 
 /// Longest time a statement may take when its store is gone: `memqcache_timeout`, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(4);
@@ -141,7 +141,7 @@ impl Store {
     }
 
     pub(super) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.process), signal).unwrap();
+        signal_process(Pid::from_child(&self.process), signal).unwrap();
     }
 
     pub(super) fn kill(&mut self) {

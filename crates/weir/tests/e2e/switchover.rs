@@ -101,7 +101,7 @@ impl Stand {
         self.proxy.folder().join("pcppass")
     }
 
-    fn server(&self, node: usize) -> &Server {
+    pub fn server(&self, node: usize) -> &Server {
         &self.cluster.servers()[node]
     }
 

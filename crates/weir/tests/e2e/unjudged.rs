@@ -10,7 +10,7 @@ use weir_demo::{Mode, Server};
 /// The tests' own user is let in to look, everybody else is to show a password.
 const RULES: &str = "host postgres postgres all trust\nlocal all all password\nhost all all all password\n";
 
-/// What the log has of a password that no server asked for.
+/// Words of the log on a password that no server asked for.
 const SAID: &str = "lets this machine in without asking for a password, so that nobody has judged the client's";
 
 fn log_in(proxy: &Proxy, user: &str, database: &str, password: &str) -> Result<String, String> {

@@ -17,7 +17,7 @@ use weir_demo::ReservedPort;
 const SECRET: &str = "hush-hush";
 /// The value of every command.
 const COMMAND: &str = "mark_of_operators";
-/// What another role's session says, and where it comes from.
+/// Statement, name and address of another role's session.
 const STATEMENT: &str = "select 'statement of another'";
 const APPLICATION: &str = "application of another";
 const ADDRESS: [u8; 4] = [127, 0, 0, 77];
@@ -25,7 +25,7 @@ const ADDRESS: [u8; 4] = [127, 0, 0, 77];
 /// All of it, as it must not be in what an ordinary user is shown.
 const ALL: [&str; 5] = [SECRET, COMMAND, "statement of another", APPLICATION, "127.0.0.77"];
 
-/// What of that a viewer over SQL sees.
+/// The part of that which a viewer over SQL sees.
 #[derive(Clone, Copy)]
 struct Sees {
     settings: bool,

@@ -122,7 +122,7 @@ fn a_right_that_is_withdrawn_keeps_new_clients_out_within_the_time_and_ends_no_t
         }
         assert_eq!(working.value(PID), pid, "{name}: its transaction goes on");
         working.run("commit");
-        // Its connection was the last one. Who needs another one is told as anybody who opens one.
+        // Its connection was the last one. A client that needs another one is told as anybody who opens one.
         let others = "select count(*) from pg_stat_activity where usename = 'app' and application_name <> 'weir_catalog'";
         wait_until("connections of before to be closed", || server.value(others).unwrap() == "0");
         if sqlstate != "53300" {

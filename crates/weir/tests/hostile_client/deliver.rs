@@ -35,7 +35,7 @@ impl Ending {
 /// Tags a server may send.
 const BACK: &[u8] = b"RKSZCDTEN1234tnsIGHWVAdcv";
 
-/// Says `bytes` from the first byte of a connection on. One that stays is returned.
+/// Says `bytes` from the first byte of a connection on. A connection that stays is returned.
 pub fn before_login(stand: &Stand, bytes: &[u8], ending: Ending, dice: &mut Dice) -> Result<Option<Raw>, String> {
     let mut raw = Raw::try_tcp(stand.proxy).ok_or("the proxy accepts nobody")?;
     let writer = write_in_pieces(&raw, bytes, cuts(bytes.len(), dice), ending);

@@ -13,7 +13,7 @@ const BATCH_BYTES: usize = 64 << 10;
 /// Bytes of what was asked that are looked through for a provocation.
 const HEARD_BYTES: usize = 64 << 10;
 
-/// What provokes it.
+/// The cause of a flood.
 #[derive(Clone, Copy)]
 pub enum Provoked {
     /// Any login.

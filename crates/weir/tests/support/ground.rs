@@ -6,14 +6,14 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
-use weir_demo::{Auth, Cluster, HbaMethod, Mode, Options, Server, User};
+use weir_demo::{Auth, Cluster, HbaMethod, Mode, Options, Programs, Server, Template, User};
 
 /// Standbys of the shared cluster.
 const STANDBYS: usize = 2;
 /// The name of connections that do not pass through a proxy.
 const DIRECT: &str = "direct";
 /// Longest wait for anything a test expects to happen.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(120);
 
 /// A database of its own on servers shared with other tests. Nothing a test does here may stop, promote or slow down a server.
 pub struct Ground {
@@ -161,20 +161,37 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The data folder that all clusters of this program begin with. It ends with the last cluster, as the shared cluster does.
+fn template() -> Arc<Template> {
+    static TEMPLATE: Mutex<Weak<Template>> = Mutex::new(Weak::new());
+    let mut template = lock(&TEMPLATE);
+    if let Some(template) = template.upgrade() {
+        return template;
+    }
+    let made = Programs::find().and_then(Template::new).unwrap_or_else(|error| panic!("no data folder: {error:#}"));
+    let made = Arc::new(made);
+    *template = Arc::downgrade(&made);
+    made
+}
+
 /// Servers that end at once, without writing data down that nobody will read.
-pub struct Owned(Cluster);
+pub struct Owned {
+    cluster: Cluster,
+    /// The next cluster begins with it, too.
+    _template: Arc<Template>,
+}
 
 impl Deref for Owned {
     type Target = Cluster;
 
     fn deref(&self) -> &Cluster {
-        &self.0
+        &self.cluster
     }
 }
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        for server in self.0.servers() {
+        for server in self.cluster.servers() {
             if std::thread::panicking() {
                 eprintln!("--- end of the log of {}:\n{}", server.name(), server.log_end());
             }
@@ -187,12 +204,13 @@ impl Drop for Owned {
 
 /// Settings of all servers of tests, beside those of `weir_demo`. Checkpoints and vacuum would only cost time; the size of the log is that
 /// of memory, if the data lie there.
-const SETTINGS: [(&str, &str); 5] = [
+const SETTINGS: [(&str, &str); 6] = [
     ("max_connections", "400"),
     ("autovacuum", "off"),
     ("checkpoint_timeout", "1h"),
     ("max_wal_size", "512MB"),
     ("full_page_writes", "off"),
+    ("wal_init_zero", "off"),
 ];
 
 /// Servers of a test's own.
@@ -204,12 +222,16 @@ pub fn cluster_with(mut options: Options) -> Owned {
     // A test's own come last: the last one counts.
     let own = std::mem::take(&mut options.extra_conf);
     options.extra_conf = SETTINGS.iter().map(|(name, value)| (name.to_string(), value.to_string())).chain(own).collect();
+    let template = template();
+    if options.programs.is_none() {
+        options.template = Some(template.clone());
+    }
     let cluster = Cluster::start(options).unwrap_or_else(|error| panic!("no cluster: {error:#}"));
     let major = cluster.primary().programs().major().to_string();
     if let Ok(meant) = std::env::var("WEIR_TEST_PG") {
         assert_eq!(major, meant, "WEIR_TEST_PG names another version than WEIR_PG_BIN holds");
     }
-    Owned(cluster)
+    Owned { cluster, _template: template }
 }
 
 /// A server with TLS that knows `anna` and her password, with these lines of its pg_hba.conf.
@@ -234,7 +256,7 @@ pub fn wait_for_catalog(client: &mut Raw, database: &str) {
     });
 }
 
-/// Asks until the answer is yes; fails the test, naming `what`, after a minute.
+/// Asks until the answer is yes; fails the test, naming `what`, after `LIMIT`.
 pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     weir_demo::wait_until(what, LIMIT, || Ok(done())).unwrap();
 }

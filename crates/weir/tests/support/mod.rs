@@ -13,6 +13,7 @@ pub mod panics;
 pub mod pgpool;
 pub mod proxy;
 pub mod raw;
+pub mod spread;
 pub mod time;
 pub mod wire;
 

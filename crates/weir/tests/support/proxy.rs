@@ -2,7 +2,7 @@
 
 use super::ground::LIMIT;
 use super::{Raw, wait_until};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal};
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::PipeReader;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use weir_demo::{Cluster, ReservedPort, Server};
+use weir_demo::{Cluster, ReservedPort, Server, signal_process};
 
 /// Runs `weir pcp` on loopback as the user admin, with this file of passwords.
 pub fn pcp(port: u16, passfile: &Path, arguments: &[&str]) -> Output {
@@ -72,19 +72,6 @@ impl Backend {
     pub fn unix(server: &Server, weight: u32) -> Backend {
         Backend { host: server.socket_dir().display().to_string(), port: server.port(), weight }
     }
-}
-
-/// Sends a signal. After SIGSTOP it waits until none of the threads runs: the signal wakes one of them, which then stops the others.
-pub fn signal_all_threads(process: Pid, signal: Signal) {
-    kill_process(process, signal).expect("the process runs");
-    if signal != Signal::STOP {
-        return;
-    }
-    let stands = |stat: String| stat.rsplit_once(')').is_none_or(|(_, rest)| !rest.trim_start().starts_with(['R', 'S', 'D']));
-    wait_until("all threads to stand still", || {
-        let threads = fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero())).expect("the process runs");
-        threads.flatten().all(|thread| fs::read_to_string(thread.path().join("stat")).map_or(true, stands))
-    });
 }
 
 /// A running proxy. Dropping it ends it; a test that fails prints its log first.
@@ -206,7 +193,7 @@ impl Proxy {
     }
 
     pub fn signal(&self, signal: Signal) {
-        signal_all_threads(Pid::from_child(&self.process), signal);
+        signal_process(Pid::from_child(&self.process), signal).unwrap();
     }
 
     /// Makes it read its configuration again, and waits until it has.

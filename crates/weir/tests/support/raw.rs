@@ -1,5 +1,6 @@
 //! A client that sends given bytes and shows every message it gets.
 
+use super::ground::LIMIT;
 use super::wire;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
@@ -13,7 +14,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// Silence for this long fails a test; nothing tests do takes a quarter of it.
-const READ_LIMIT: Duration = Duration::from_secs(60);
+const READ_LIMIT: Duration = LIMIT;
 
 /// One message.
 #[derive(Clone, PartialEq, Eq)]

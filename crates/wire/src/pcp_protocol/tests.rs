@@ -38,7 +38,7 @@ const REQUESTS: [(&[u8], PcpRequest); 29] = [
     (b"W\0\0\0\x060\0", PcpRequest::WatchdogInfo(0)),
 ];
 
-/// Those of Weir only.
+/// Requests that only Weir has.
 const OWN: [(&[u8], PcpRequest); 8] = [
     (b"K\0\0\0\x061\0", PcpRequest::Restart(1)),
     (b"U\0\0\0\x04", PcpRequest::UpgradeWalk),
@@ -75,7 +75,7 @@ fn requests_are_those_of_pgpools_clients_and_some_of_ours() {
 
 #[test]
 fn requests_of_ours_and_their_answers_have_letters_of_their_own() {
-    // Those of pcp_worker.c, and S, which asked old releases for the system database.
+    // Letters of pcp_worker.c, and S, which asked old releases for the system database.
     const PGPOOLS: &[u8] = b"ABCDFGHIJLMNOPRSTVWXZdjt";
     for (_, own) in OWN {
         assert!(!PGPOOLS.contains(&own.tag()), "{own:?}");

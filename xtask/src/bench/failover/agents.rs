@@ -17,7 +17,7 @@ const SECRET: &str = "0123456789-of-the-benchmark\n";
 /// Name of the file with the secret; Weir reads the same one.
 pub const SECRET_FILE: &str = "agent_secret";
 const LISTEN_LIMIT: Duration = Duration::from_secs(20);
-/// What an agent runs beside the programs of the server.
+/// Programs that an agent runs beside the programs of the server.
 const PROGRAMS: [&str; 3] = ["psql", "pg_rewind", "pg_basebackup"];
 
 /// Dropping it ends it. A server that it has started goes with its cluster.
@@ -68,7 +68,7 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // One that has ended needs no signal.
+        // A process that has ended needs no signal.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

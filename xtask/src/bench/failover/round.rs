@@ -104,7 +104,7 @@ pub fn play(
     let primary = cluster.writable()?;
     primary.query("truncate written")?;
     if row.commit == Commit::Any {
-        // Those that count as acknowledging must be there.
+        // Standbys that count as acknowledging must be there.
         cluster.wait_streaming(super::SERVERS - 1)?;
     }
     let server = match victim {

@@ -52,6 +52,7 @@ impl AdminConsole<'_> {
             ConsoleCommand::Reconnect(database) => acts::reconnect(shared, hand, database.as_deref())?,
             ConsoleCommand::Kill(database) => acts::kill(shared, hand, database.as_deref())?,
             ConsoleCommand::KillClient(pid) => acts::kill_client(shared, *pid)?,
+            ConsoleCommand::CancelClient(pid) => acts::cancel_client(shared, *pid)?,
             ConsoleCommand::WaitClose(database) => self.wait_close(database.as_deref()).await?,
             ConsoleCommand::Suspend => self.suspend().await?,
             ConsoleCommand::Shutdown(ShutdownMode::Now) => shared.begin_stop(ProxyShutdown::Fast),
@@ -239,7 +240,8 @@ impl From<ActError> for ErrorReport {
             ActError::NoDatabase(_) => sqlstate::UNDEFINED_DATABASE,
             ActError::ConsoleItself(_) => sqlstate::INVALID_VALUE,
             ActError::NoClient(_) => sqlstate::UNDEFINED_OBJECT,
-            ActError::ShuttingDown
+            ActError::NothingRuns(_)
+            | ActError::ShuttingDown
             | ActError::AlreadyPaused
             | ActError::AlreadySuspended
             | ActError::NothingPaused
@@ -254,7 +256,7 @@ impl From<ActError> for ErrorReport {
 fn help() -> String {
     format!(
         "\n\tSHOW {}\n\tSET name = value\n\tRELOAD\n\tPAUSE [<db>]\n\tRESUME [<db>]\n\tDISABLE <db>\n\tENABLE <db>\n\t\
-         RECONNECT [<db>]\n\tKILL [<db>]\n\tKILL_CLIENT <client id>\n\tWAIT_CLOSE [<db>]\n\tSUSPEND\n\tSHUTDOWN\n\t\
+         RECONNECT [<db>]\n\tKILL [<db>]\n\tKILL_CLIENT <client id>\n\tCANCEL_CLIENT <client id>\n\tWAIT_CLOSE [<db>]\n\tSUSPEND\n\tSHUTDOWN\n\t\
          SHUTDOWN WAIT_FOR_SERVERS|WAIT_FOR_CLIENTS\n\tATTACH <node id>\n\tDETACH <node id>\n\tPROMOTE <node id>\n\tSWITCHOVER <node id>\n\tRESTART <node id>\n\tUPGRADE_WALK\n\tRESET_STATEMENTS",
         show_views::names()
     )

@@ -21,6 +21,8 @@ pub enum ConsoleCommand {
     Reconnect(Option<String>),
     Kill(Option<String>),
     KillClient(u32),
+    /// Cancels the statement that a client runs.
+    CancelClient(u32),
     WaitClose(Option<String>),
     /// All sessions stop between two statements.
     Suspend,
@@ -79,6 +81,10 @@ impl ConsoleCommand {
         let ([] | [_]) = rest else { return Err(unknown()) };
         let argument = rest.first().map(|word| word.to_string());
         let node = |verb| argument.as_ref().and_then(|id| id.parse().ok()).ok_or(CommandError::NoNode(verb));
+        let client = || {
+            let id = argument.clone().unwrap_or_default();
+            id.parse().map_err(|_| CommandError::BadClient(id))
+        };
         let needed = |verb| argument.clone().ok_or(CommandError::NoDatabase(verb));
         match (verb.as_str(), &argument) {
             ("show", Some(name)) => Ok(ConsoleCommand::Show(name.to_ascii_lowercase())),
@@ -89,10 +95,8 @@ impl ConsoleCommand {
             ("enable", _) => needed("ENABLE").map(ConsoleCommand::Enable),
             ("reconnect", _) => Ok(ConsoleCommand::Reconnect(argument)),
             ("kill", _) => Ok(ConsoleCommand::Kill(argument)),
-            ("kill_client", _) => {
-                let id = argument.unwrap_or_default();
-                id.parse().map(ConsoleCommand::KillClient).map_err(|_| CommandError::BadClient(id))
-            }
+            ("kill_client", _) => client().map(ConsoleCommand::KillClient),
+            ("cancel_client", _) => client().map(ConsoleCommand::CancelClient),
             ("attach", _) => node("ATTACH").map(ConsoleCommand::Attach),
             ("detach", _) => node("DETACH").map(ConsoleCommand::Detach),
             ("promote", _) => node("PROMOTE").map(ConsoleCommand::Promote),
@@ -130,6 +134,7 @@ impl ConsoleCommand {
             ConsoleCommand::Reconnect(database) => of("RECONNECT", database),
             ConsoleCommand::Kill(database) => of("KILL", database),
             ConsoleCommand::KillClient(pid) => format!("KILL_CLIENT {pid}"),
+            ConsoleCommand::CancelClient(pid) => format!("CANCEL_CLIENT {pid}"),
             ConsoleCommand::WaitClose(database) => of("WAIT_CLOSE", database),
             ConsoleCommand::Suspend => "SUSPEND".into(),
             ConsoleCommand::Shutdown(ShutdownMode::Now) => "SHUTDOWN".into(),
@@ -270,6 +275,7 @@ mod tests {
             "RECONNECT shop",
             "KILL",
             "KILL_CLIENT 7",
+            "CANCEL_CLIENT 7",
             "WAIT_CLOSE",
             "SUSPEND",
             "SHUTDOWN",
@@ -300,6 +306,7 @@ mod tests {
             ("KILL 'My db'", ConsoleCommand::Kill(database())),
             ("kill", ConsoleCommand::Kill(None)),
             ("KILL_CLIENT 1048577", ConsoleCommand::KillClient(1_048_577)),
+            ("cancel_client 7;", ConsoleCommand::CancelClient(7)),
             ("DISABLE a-b.c", ConsoleCommand::Disable("a-b.c".into())),
             ("SHUTDOWN wait_for_clients", ConsoleCommand::Shutdown(ShutdownMode::WaitForClients)),
             ("shutdown", ConsoleCommand::Shutdown(ShutdownMode::Now)),

@@ -1,29 +1,47 @@
-//! Orders from the dashboard: what each would do, and doing it. The same deeds as the console's and PCP's (`admin::acts`).
+//! Orders from the dashboard: what each would do, and doing it. Its deeds are those of the console and PCP (`admin::acts`).
 //!
 //! Only users of `admin_users` may give them, and each is in the log.
 
 use super::api_error::ApiError;
 use super::dashboard::{ApiQuery, Dashboard, RecoveryOrder, answer, read_json};
-use super::dashboard_access::DashboardUser;
+use super::dashboard_access::AdminUser;
 use crate::admin::acts::node_acts::{self, NodeActError};
 use crate::admin::acts::{self, PoolHand};
+use crate::admin::group_sight::GroupSight;
 use crate::control;
 use crate::control::group_acts::{ActsOfMembers, ActsReport, GroupAct, MEMBER_LIMIT};
 use crate::counted;
 use crate::log::Level;
 use crate::runtime::shared::SharedState;
 use axum::body::Body;
-use axum::extract::{Extension, RawQuery, State};
+use axum::extract::State;
 use axum::response::Response;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
+use weir_config::failover_settings::FailoverMode;
 use weir_session::fault::{ErrorReport, sqlstate};
 use weir_wire::pcp_protocol::{DrainMode, PromotionKind};
 
+/// Members answer, and connections come back, on threads that have no bell for requests: an order looks at them, for `MEMBER_LIMIT` at most.
 const LOOK_PERIOD: Duration = Duration::from_millis(50);
+
+/// How the nodes stand, as far as an act's effect hangs on it.
+#[derive(Clone, Copy, Debug)]
+struct ActFacts {
+    primary: Option<u16>,
+    mode: FailoverMode,
+}
+
+impl ActFacts {
+    fn now(shared: &SharedState) -> ActFacts {
+        let view = shared.cluster.view.load();
+        let primary = view.primary.and_then(|at| view.nodes.get(at)).map(|node| node.id);
+        ActFacts { primary, mode: shared.config.load().failover.mode() }
+    }
+}
 
 /// An order of a person who looks at the dashboard.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +57,7 @@ enum DashboardAct {
     Pause(Option<String>),
     Resume(Option<String>),
     KillClient(u32),
+    CancelClient(u32),
 }
 
 impl DashboardAct {
@@ -60,6 +79,7 @@ impl DashboardAct {
             "pause" => DashboardAct::Pause(text("database")),
             "resume" => DashboardAct::Resume(text("database")),
             "kill_client" => DashboardAct::KillClient(number("client")?),
+            "cancel_client" => DashboardAct::CancelClient(number("client")?),
             _ => return Err(ApiError::bad_request(format!("there is no act \"{}\"", act.escape_debug()))),
         })
     }
@@ -76,6 +96,7 @@ impl DashboardAct {
             DashboardAct::Pause(_) => "pause",
             DashboardAct::Resume(_) => "resume",
             DashboardAct::KillClient(_) => "kill_client",
+            DashboardAct::CancelClient(_) => "cancel_client",
         }
     }
 
@@ -93,22 +114,34 @@ impl DashboardAct {
             DashboardAct::Pause(Some(database)) | DashboardAct::Resume(Some(database)) => {
                 format!("{word} database \"{}\"", database.escape_debug())
             }
-            DashboardAct::KillClient(client) => format!("{word} {client}"),
+            DashboardAct::KillClient(client) | DashboardAct::CancelClient(client) => format!("{word} {client}"),
         }
     }
 
     /// The effect, for the person who is about to order it.
-    fn does(&self) -> String {
+    fn does(&self, facts: ActFacts) -> String {
         match self {
             DashboardAct::Attach(node) => format!("Takes node {node} into use: it gets its share of statements once it answers."),
             DashboardAct::Detach(node) => {
-                format!(
-                    "Takes node {node} out of use; its sessions go on elsewhere, open transactions on it are lost. If it is the primary, a failover begins."
-                )
+                let then = match (facts.primary.map(i32::from) == Some(*node), facts.mode) {
+                    (false, _) => "",
+                    (true, FailoverMode::Command) => " It is the primary: failover_command is run.",
+                    (true, FailoverMode::Builtin | FailoverMode::Follow | FailoverMode::Off) => {
+                        " It is the primary: writes wait until it is attached again, or another node is the primary."
+                    }
+                };
+                format!("Takes node {node} out of use; its sessions go on elsewhere, open transactions on it are lost.{then}")
             }
-            DashboardAct::Promote(node) => {
-                format!("Names node {node} as the primary that takes writes, and promotes it where Weir promotes.")
-            }
+            DashboardAct::Promote(node) => match facts.mode {
+                FailoverMode::Builtin => {
+                    format!(
+                        "Promotes node {node}, which then takes writes. A primary that works is stopped or detached before that."
+                    )
+                }
+                FailoverMode::Command | FailoverMode::Follow | FailoverMode::Off => format!(
+                    "Names node {node} as the primary that takes writes. Its server must be one already: failover_mode leaves promotion to others."
+                ),
+            },
             DashboardAct::SwitchOver(node) => {
                 format!("Moves the primary to node {node}: transactions end first, then writes wait until it has taken over.")
             }
@@ -128,6 +161,32 @@ impl DashboardAct {
             DashboardAct::KillClient(client) => {
                 format!("Ends the connection of client {client}; its transaction is rolled back.")
             }
+            DashboardAct::CancelClient(client) => {
+                format!(
+                    "Cancels the statement that client {client} runs: it fails with SQLSTATE 57014, and so does its transaction. The client stays connected."
+                )
+            }
+        }
+    }
+
+    /// Whom the act is for, where several Weirs are one group.
+    fn scope(&self, group: &GroupSight) -> Option<String> {
+        match self {
+            DashboardAct::Attach(_)
+            | DashboardAct::Detach(_)
+            | DashboardAct::Promote(_)
+            | DashboardAct::SwitchOver(_)
+            | DashboardAct::Restart(_) => Some(match group.leader() {
+                Some(leader) if leader.is_own => "This host leads the group: it counts for all members.".into(),
+                Some(leader) => {
+                    format!("Host {} ({}) leads the group and does it, for all members.", leader.number, leader.name())
+                }
+                None => "The group has no leader now, and nobody else may do it.".into(),
+            }),
+            DashboardAct::Recover(_) => Some("It counts for all members of the group.".into()),
+            DashboardAct::Pause(_) | DashboardAct::Resume(_) => Some("All members of the group do so.".into()),
+            DashboardAct::Reload => Some("Other members of the group do not read theirs.".into()),
+            DashboardAct::KillClient(_) | DashboardAct::CancelClient(_) => None,
         }
     }
 
@@ -146,32 +205,27 @@ impl DashboardAct {
             DashboardAct::Pause(None) | DashboardAct::Resume(None) => all(),
             DashboardAct::Pause(Some(database)) | DashboardAct::Resume(Some(database)) => of_database(database),
             DashboardAct::KillClient(client) => usize::from(shared.session_statuses.get(*client).is_some()),
+            DashboardAct::CancelClient(client) => {
+                usize::from(shared.session_statuses.get(*client).is_some_and(|status| acts::runs(&status)))
+            }
         }
     }
 }
 
 /// Says what an act would do, and to how many clients.
-pub async fn forecast(
-    State(dashboard): State<Arc<Dashboard>>,
-    Extension(user): Extension<DashboardUser>,
-    query: RawQuery,
-) -> Result<Response, ApiError> {
-    user.check_admin()?;
-    let query = ApiQuery::of(query);
+pub async fn forecast(State(dashboard): State<Arc<Dashboard>>, _: AdminUser, query: ApiQuery) -> Result<Response, ApiError> {
     let number =
         |name: &str| query.must(name)?.parse::<u32>().map_err(|_| ApiError::bad_request(format!("\"{name}\" must be a number")));
     let act = DashboardAct::read(query.must("act")?, number, |name| query.get(name).map(str::to_owned))?;
-    let clients = act.clients(&dashboard.shared);
-    Ok(answer(&json!({ "act": act.word(), "does": act.does(), "clients": clients })))
+    let shared = &dashboard.shared;
+    let group = GroupSight::now(shared);
+    let scope = group.as_ref().and_then(|group| act.scope(group));
+    let does = std::iter::once(act.does(ActFacts::now(shared))).chain(scope).collect::<Vec<_>>().join(" ");
+    Ok(answer(&json!({ "act": act.word(), "does": does, "clients": act.clients(shared), "in_group": group.is_some() })))
 }
 
 /// Carries out an act, to its end. Cancel safe, but what was begun goes on.
-pub async fn act(
-    State(dashboard): State<Arc<Dashboard>>,
-    Extension(user): Extension<DashboardUser>,
-    body: Body,
-) -> Result<Response, ApiError> {
-    user.check_admin()?;
+pub async fn act(State(dashboard): State<Arc<Dashboard>>, AdminUser(user): AdminUser, body: Body) -> Result<Response, ApiError> {
     let asked = read_json(body).await?;
     let number = |name: &str| {
         let value = asked.get(name).and_then(Value::as_u64).and_then(|number| u32::try_from(number).ok());
@@ -207,6 +261,7 @@ async fn perform(dashboard: &Arc<Dashboard>, act: &DashboardAct) -> Result<Vec<S
         DashboardAct::Pause(database) => return pause(shared, database.as_deref()).await,
         DashboardAct::Resume(database) => return resume(shared, database.as_deref()).await,
         DashboardAct::KillClient(client) => acts::kill_client(shared, *client).map_err(ErrorReport::from)?,
+        DashboardAct::CancelClient(client) => acts::cancel_client(shared, *client).map_err(ErrorReport::from)?,
     }
     Ok(Vec::new())
 }
@@ -285,6 +340,19 @@ mod tests {
         DashboardAct::read(act, number, |_| database.map(str::to_owned)).map_err(|error| error.message)
     }
 
+    const FACTS: ActFacts = ActFacts { primary: Some(0), mode: FailoverMode::Builtin };
+
+    #[test]
+    fn an_act_says_what_it_does_to_nodes_as_they_stand() {
+        let detached = |node: i32, mode| DashboardAct::Detach(node).does(ActFacts { mode, ..FACTS });
+        assert!(detached(1, FailoverMode::Builtin).ends_with("transactions on it are lost."));
+        assert!(detached(0, FailoverMode::Builtin).contains("writes wait until it is attached again"));
+        assert!(detached(0, FailoverMode::Command).contains("failover_command is run"));
+        let promoted = |mode| DashboardAct::Promote(1).does(ActFacts { mode, ..FACTS });
+        assert!(promoted(FailoverMode::Builtin).starts_with("Promotes node 1"));
+        assert!(promoted(FailoverMode::Follow).contains("leaves promotion to others"));
+    }
+
     #[test]
     fn acts_are_read_with_what_they_are_about() {
         for (act, node, database, expected) in [
@@ -294,10 +362,11 @@ mod tests {
             ("pause", None, None, DashboardAct::Pause(None)),
             ("resume", None, Some("shop"), DashboardAct::Resume(Some("shop".into()))),
             ("kill_client", Some(7), None, DashboardAct::KillClient(7)),
+            ("cancel_client", Some(7), None, DashboardAct::CancelClient(7)),
         ] {
             assert_eq!(read(act, node, database).as_ref(), Ok(&expected));
             assert_eq!(expected.word(), act);
-            assert!(expected.does().ends_with('.') && expected.text().starts_with(act), "{expected:?}");
+            assert!(expected.does(FACTS).ends_with('.') && expected.text().starts_with(act), "{expected:?}");
         }
         assert_eq!(read("detach", None, None), Err("no number".into()));
         assert_eq!(read("shutdown", Some(1), None), Err("there is no act \"shutdown\"".into()));

@@ -8,7 +8,7 @@ use crate::admin::listing::{AnyListing, ListAsker, ListCell, ListSnapshot};
 use crate::admin::views::VIEWS;
 use crate::log::rfc3339;
 use crate::runtime::shared::seconds;
-use axum::extract::{Extension, Path, RawQuery, State};
+use axum::extract::{Extension, Path, State};
 use axum::response::Response;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -44,11 +44,11 @@ pub async fn list(
     State(dashboard): State<Arc<Dashboard>>,
     Extension(user): Extension<DashboardUser>,
     Path(name): Path<String>,
-    query: RawQuery,
+    query: ApiQuery,
 ) -> Result<Response, ApiError> {
     let list = list_of(&name)
         .ok_or_else(|| ApiError::not_found(format!("there is no list \"{name}\"")).hint("/api/v1/show names all."))?;
-    let (database, viewer) = (ApiQuery::of(query).get("database").map(str::to_owned), user.role.viewer());
+    let (database, viewer) = (query.get("database").map(str::to_owned), user.role.viewer());
     dashboard.job(move |own| answer(&shown(own, &name, list, &viewer, database.as_deref()))).await
 }
 

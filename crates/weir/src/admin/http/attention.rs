@@ -80,6 +80,8 @@ pub struct NodeFacts {
     /// Taken out of use by an operator, or being recovered.
     pub is_set_aside: bool,
     pub why: Option<String>,
+    /// Answers, though it may be out of use.
+    pub answers: bool,
     /// More than the operator's threshold.
     pub lags: bool,
     pub lag_bytes: u64,
@@ -183,6 +185,10 @@ fn about_nodes(facts: &AttentionFacts, points: &mut Vec<AttentionPoint>) {
                 what,
                 format!("Attach node {id} when it is to serve again."),
             ));
+        } else if !node.is_up && node.answers {
+            let what = format!("Node {id} answers again, and is out of use since it was lost.");
+            let remedy = format!("Attach node {id}; with auto_failback = on that happens by itself.");
+            points.push(point(AttentionLevel::Warning, AttentionPage::Nodes, what, remedy));
         } else if !node.is_up {
             let why = node.why.as_deref().map(|why| format!(": {}", why.trim_end_matches('.'))).unwrap_or_default();
             let remedy = format!("Repair its server; if it does not come back by itself, attach or recover node {id}.");
@@ -199,7 +205,7 @@ fn about_failover(facts: &AttentionFacts, points: &mut Vec<AttentionPoint>) {
     match facts.prospect {
         FailoverProspect::NoPrimary => {}
         FailoverProspect::WritesWait if facts.has_primary => {
-            let what = format!("If the primary died now, nobody would replace it: {}.", facts.forecast);
+            let what = format!("If the primary died now, {}.", facts.forecast);
             let remedy = "Bring a standby that may be promoted; the page about failover says what each lacks.";
             points.push(point(AttentionLevel::Warning, AttentionPage::Failover, what, remedy));
         }
@@ -268,7 +274,7 @@ mod tests {
     use super::*;
 
     fn well() -> AttentionFacts {
-        let node = |id| NodeFacts { id, is_up: true, is_set_aside: false, why: None, lags: false, lag_bytes: 0 };
+        let node = |id| NodeFacts { id, is_up: true, is_set_aside: false, why: None, answers: true, lags: false, lag_bytes: 0 };
         AttentionFacts {
             has_primary: true,
             nodes: vec![node(0), node(1)],
@@ -280,6 +286,12 @@ mod tests {
             certificates: vec![("server.crt".into(), 60 * DAY_S as i64)],
             ..AttentionFacts::default()
         }
+    }
+
+    /// Node 1 when it does not answer.
+    fn silent(why: Option<&str>) -> NodeFacts {
+        let why = why.map(str::to_owned);
+        NodeFacts { id: 1, is_up: false, is_set_aside: false, why, answers: false, lags: false, lag_bytes: 0 }
     }
 
     /// Checks that these facts need attention, by a level, a page and a part of the sentence.
@@ -304,10 +316,14 @@ mod tests {
     #[test]
     fn each_trouble_is_one_sentence() {
         check(
-            |facts| (facts.nodes[1].is_up, facts.nodes[1].why) = (false, Some("it refuses connections".into())),
+            |facts| facts.nodes[1] = silent(Some("it refuses connections")),
             &[("error", "nodes", "Node 1 is down: it refuses connections.")],
         );
-        check(|facts| facts.nodes[1].is_up = false, &[("error", "nodes", "Node 1 is down.")]);
+        check(|facts| facts.nodes[1] = silent(None), &[("error", "nodes", "Node 1 is down.")]);
+        check(
+            |facts| facts.nodes[1].is_up = false,
+            &[("warning", "nodes", "Node 1 answers again, and is out of use since it was lost.")],
+        );
         check(
             |facts| (facts.nodes[1].is_up, facts.nodes[1].is_set_aside) = (false, true),
             &[("note", "nodes", "Node 1 is out of use by an order.")],
@@ -318,7 +334,7 @@ mod tests {
         );
         check(
             |facts| (facts.prospect, facts.forecast) = (FailoverProspect::WritesWait, "writes would wait: no standby".into()),
-            &[("warning", "failover", "If the primary died now, nobody would replace it: writes would wait: no standby.")],
+            &[("warning", "failover", "If the primary died now, writes would wait: no standby.")],
         );
         check(
             |facts| (facts.has_primary, facts.forecast) = (false, "there is no primary".into()),
@@ -352,7 +368,7 @@ mod tests {
         facts.paused = (0..8).map(|number| format!("shop{number}")).collect();
         let wait = WaitFacts { database: "shop".into(), user: "joe".into(), clients: 1, longest_ms: 1_200 };
         facts.waits = vec![wait; 9];
-        facts.nodes[0].is_up = false;
+        (facts.nodes[0].is_up, facts.nodes[0].answers) = (false, false);
         let points = points(&facts);
         let levels: Vec<AttentionLevel> = points.iter().map(|point| point.level).collect();
         assert!(levels.is_sorted() && levels.len() == 1 + 6 + 5 + 1, "{points:?}");

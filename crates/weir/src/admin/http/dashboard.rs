@@ -6,10 +6,12 @@ use super::overview_streams::OverviewStreams;
 use super::traffic_watch::TrafficWatch;
 use crate::runtime::shared::SharedState;
 use axum::body::Body;
-use axum::extract::RawQuery;
+use axum::extract::FromRequestParts;
 use axum::http::header;
+use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -39,6 +41,8 @@ pub struct Dashboard {
     pub(super) streams: OverviewStreams,
     pub(super) logins: Semaphore,
     pub(super) recoveries: mpsc::Sender<RecoveryOrder>,
+    /// Checks of the files; one at a time.
+    pub(super) checks: Semaphore,
     jobs: Semaphore,
 }
 
@@ -53,6 +57,7 @@ impl Dashboard {
             streams: OverviewStreams::default(),
             logins: Semaphore::new(LOGINS_MAX),
             recoveries,
+            checks: Semaphore::new(1),
             jobs: Semaphore::new(JOBS_MAX),
         };
         (Arc::new(dashboard), orders)
@@ -94,11 +99,17 @@ pub fn text_of<'v>(value: &'v Value, name: &str) -> Result<&'v str, ApiError> {
 /// Values of an address after its question mark; the first of each name counts.
 pub struct ApiQuery(Vec<(String, String)>);
 
-impl ApiQuery {
-    pub fn of(RawQuery(query): RawQuery) -> ApiQuery {
-        ApiQuery(form_urlencoded::parse(query.unwrap_or_default().as_bytes()).into_owned().collect())
-    }
+impl<S: Sync> FromRequestParts<S> for ApiQuery {
+    type Rejection = Infallible;
 
+    /// Cancel safe.
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<ApiQuery, Infallible> {
+        let query = parts.uri.query().unwrap_or_default();
+        Ok(ApiQuery(form_urlencoded::parse(query.as_bytes()).into_owned().collect()))
+    }
+}
+
+impl ApiQuery {
     /// An empty value is none.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(of, _)| of == name).map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())

@@ -10,7 +10,8 @@ use crate::auth::throttle::ProofVerdict;
 use crate::log::Level;
 use crate::runtime::shared::SharedState;
 use axum::body::Body;
-use axum::extract::{Extension, Request, State};
+use axum::extract::{Extension, FromRequestParts, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -94,10 +95,17 @@ pub struct DashboardUser {
     pub login: DashboardLogin,
 }
 
-impl DashboardUser {
-    pub fn check_admin(&self) -> Result<(), ApiError> {
-        match self.role {
-            DashboardRole::Admin => Ok(()),
+/// The user of a request that only users in `admin_users` may make.
+pub struct AdminUser(pub DashboardUser);
+
+impl<S: Sync> FromRequestParts<S> for AdminUser {
+    type Rejection = ApiError;
+
+    /// Cancel safe. A request without a user has not passed `check_session`.
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<AdminUser, ApiError> {
+        let user = parts.extensions.get::<DashboardUser>().ok_or_else(ApiError::fault)?;
+        match user.role {
+            DashboardRole::Admin => Ok(AdminUser(user.clone())),
             DashboardRole::Stats => {
                 let error = ApiError::new(StatusCode::FORBIDDEN, "42501", "only users in admin_users may do this");
                 Err(error.hint("admin_users in the configuration names them."))
@@ -147,7 +155,7 @@ fn why_not(config: &Config, origin: ConnectionOrigin) -> Option<ApiError> {
     Some(error.hint("Ask by https, which ssl = on with ssl_cert and ssl_key gives; dashboard_insecure = on does without."))
 }
 
-/// Finds the user of a request. What changes something must bear the session's token, too.
+/// Finds the user of a request. A request that changes something must bear the session's token, too.
 pub async fn check_session(
     State(dashboard): State<Arc<Dashboard>>,
     mut request: Request,
@@ -216,7 +224,8 @@ impl Dashboard {
         }
     }
 
-    /// Cancel safe: an interrupted proof counts as wrong.
+    /// Cancel safe: an interrupted proof counts as wrong. Looks for a place again, for `LOGIN_WAIT_MAX` at most: places come free on all threads, whose
+    /// event loops have no bell in common.
     async fn take_place(&self, address: IpAddr, user: &str) -> Result<ProofPermit, ApiError> {
         let guesses = &self.shared.access.guesses;
         let burst = self.shared.config.load().auth.failures_max;

@@ -3,18 +3,19 @@
 //! Answers that cost more than a moment are made on other threads, a few at a time.
 
 use super::api_acts;
+use super::api_configuration;
 use super::api_error::ApiError;
 use super::api_lists;
 use super::api_route;
 use super::dashboard::{ApiQuery, Dashboard, answer};
-use super::dashboard_access::{DashboardUser, check_session, check_way, log_in, log_out};
+use super::dashboard_access::{AdminUser, DashboardUser, check_session, check_way, log_in, log_out};
 use super::overview_streams::event;
 use super::traffic_history::HistorySpan;
 use super::traffic_watch::host_name;
 use super::web_files;
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Extension, RawQuery, State};
+use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
@@ -35,6 +36,8 @@ pub fn pages(dashboard: &Arc<Dashboard>) -> Router {
         .route("/api/v1/events", get(events))
         .route("/api/v1/log", get(log_lines))
         .route("/api/v1/route", get(api_route::route))
+        .route("/api/v1/configuration", get(api_configuration::parameters))
+        .route("/api/v1/check", get(api_configuration::check))
         .route("/api/v1/act", get(api_acts::forecast).post(api_acts::act))
         .route("/api/v1/{*rest}", any(async || ApiError::not_found("there is no such page")))
         .method_not_allowed_fallback(wrong_method)
@@ -79,8 +82,8 @@ async fn overview(State(dashboard): State<Arc<Dashboard>>) -> Result<Response, A
     Ok(([(header::CONTENT_TYPE, "application/json")], text.to_string()).into_response())
 }
 
-async fn history(State(dashboard): State<Arc<Dashboard>>, query: RawQuery) -> Result<Response, ApiError> {
-    let span = match ApiQuery::of(query).get("span") {
+async fn history(State(dashboard): State<Arc<Dashboard>>, query: ApiQuery) -> Result<Response, ApiError> {
+    let span = match query.get("span") {
         None | Some("hour") => HistorySpan::Hour,
         Some("day") => HistorySpan::Day,
         Some(_) => return Err(ApiError::bad_request("\"span\" must be hour or day")),
@@ -88,13 +91,7 @@ async fn history(State(dashboard): State<Arc<Dashboard>>, query: RawQuery) -> Re
     dashboard.job(move |own| answer(&own.traffic.history(&own.shared, span))).await
 }
 
-async fn log_lines(
-    State(dashboard): State<Arc<Dashboard>>,
-    Extension(user): Extension<DashboardUser>,
-    query: RawQuery,
-) -> Result<Response, ApiError> {
-    user.check_admin()?;
-    let query = ApiQuery::of(query);
+async fn log_lines(State(dashboard): State<Arc<Dashboard>>, _: AdminUser, query: ApiQuery) -> Result<Response, ApiError> {
     let after = query.get("after").map(str::parse::<u64>).transpose();
     let after = after.map_err(|_| ApiError::bad_request("\"after\" must be a number"))?.unwrap_or(0);
     let contains = query.get("contains").unwrap_or_default().to_lowercase();

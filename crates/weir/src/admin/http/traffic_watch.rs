@@ -4,7 +4,7 @@
 
 use super::attention::{self, AttentionFacts, NodeFacts, WaitFacts};
 use super::traffic_history::{HistorySpan, TrafficGauges, TrafficHistory, TrafficRates, TrafficSample, rounded};
-use crate::admin::group_sight::{GroupSight, WatchdogState};
+use crate::admin::group_sight::{GroupSight, HostSight, WatchdogState};
 use crate::admin::listing::{ListAsker, ListSnapshot};
 use crate::admin::views::pgpool::{self, NodeRow};
 use crate::log::rfc3339;
@@ -223,7 +223,7 @@ fn node_shown(shared: &SharedState, node: &NodeRow, between: Option<(&TrafficSam
         "port": node.info.port,
         "role": node.info.role.name(),
         "status": node.info.status.name(),
-        "why": node.cause,
+        "why": why_down(shared, node),
         "lag_bytes": known.and_then(|known| known.lag_bytes),
         "lag_ms": known.and_then(|known| known.lag_us).map(|us| us / 1000),
         "connections": shared.pools.node_open(node.id),
@@ -232,16 +232,27 @@ fn node_shown(shared: &SharedState, node: &NodeRow, between: Option<(&TrafficSam
     })
 }
 
+/// Why a node is not in use: the last word of its connections, or else of Weir's looks at it.
+fn why_down(shared: &SharedState, node: &NodeRow) -> Option<String> {
+    let is_up = matches!(node.info.status, NodeStatus::Up | NodeStatus::Waiting);
+    let of_look = || shared.cluster.failover.load().node(node.id)?.failure.map(|failure| format!("it {}", failure.describe()));
+    node.cause.clone().or_else(|| if is_up { None } else { of_look() })
+}
+
 fn group_shown(sight: &GroupSight) -> Value {
-    let name = |host: &crate::admin::group_sight::HostSight| {
-        host.place.as_ref().map_or_else(|| format!("host {}", host.number), |place| place.hostname.clone())
+    let leader = sight.leader().map(|host| host.number);
+    let member = |host: &HostSight| {
+        json!({
+            "host": host.name(),
+            "number": host.number,
+            "port": host.place.as_ref().map(|place| place.pgpool_port),
+            "state": word_of(host.state),
+            "is_leader": leader == Some(host.number),
+            "is_own": host.is_own,
+        })
     };
-    let members: Vec<Value> = sight
-        .hosts
-        .iter()
-        .map(|host| json!({ "host": name(host), "number": host.number, "state": word_of(host.state) }))
-        .collect();
-    json!({ "leader": sight.leader().map(name), "members": members })
+    let members: Vec<Value> = sight.hosts.iter().map(member).collect();
+    json!({ "leader": sight.leader().map(HostSight::name), "members": members })
 }
 
 fn word_of(state: WatchdogState) -> String {
@@ -269,7 +280,8 @@ fn attention_facts(
                 Some(_) => false,
                 None => known.is_some_and(|known| known.usage != NodeUsage::In && known.cause.is_none()),
             },
-            why: node.cause.clone(),
+            why: why_down(shared, node),
+            answers: failover.node(node.id).is_some_and(|known| known.failure.is_none() && known.position.is_some()),
             lags: known.is_some_and(|known| known.lags),
             lag_bytes: known.and_then(|known| known.lag_bytes).unwrap_or(0),
         }

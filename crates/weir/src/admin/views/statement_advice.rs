@@ -25,16 +25,17 @@ const CACHE_GAIN_US_MIN: u64 = 500;
 /// Of 100 calls.
 const PARSES_PERCENT_MIN: u64 = 90;
 
-/// Rules by which a read goes to the primary, and the reason, where somebody can change it. `Function` names the functions.
-const REASONS: &[(RoutingRule, &str)] = &[
-    (RoutingRule::LocksRows, "it locks rows"),
-    (RoutingRule::PrimaryRoutingPattern, "primary_routing_query_pattern_list names it"),
-    (RoutingRule::Hint, "its comment asks for it"),
-    (RoutingRule::Sequence, "it reads a sequence"),
-    (RoutingRule::UnloggedTable, "standbys have no rows of unlogged tables"),
-    (RoutingRule::WroteInTransaction, "its transaction has written before"),
-    (RoutingRule::TransactionSnapshot, "its transaction has one snapshot for all statements"),
-    (RoutingRule::ReadNotReplayed, "no standby has replayed what it must show"),
+/// Rules by which a read goes to the primary, where somebody can change it.
+const CHANGEABLE: &[RoutingRule] = &[
+    RoutingRule::Function,
+    RoutingRule::LocksRows,
+    RoutingRule::PrimaryRoutingPattern,
+    RoutingRule::Hint,
+    RoutingRule::Sequence,
+    RoutingRule::UnloggedTable,
+    RoutingRule::WroteInTransaction,
+    RoutingRule::TransactionSnapshot,
+    RoutingRule::ReadNotReplayed,
 ];
 
 /// Returns sentences with semicolons between them; empty if there is nothing to say.
@@ -51,18 +52,16 @@ fn why_primary(of: &StatementUse<'_>) -> Option<String> {
     if !of.has_standbys || !of.only_reads || of.on_primary == 0 {
         return None;
     }
-    if of.rule == RoutingRule::Function {
-        let names: Vec<String> = of.functions.iter().map(|name| format!("{name}()")).collect();
-        return Some(match names.as_slice() {
-            [] => "goes to the primary because it calls a function that may write".into(),
-            [one] => format!("goes to the primary because {one} is VOLATILE, or not known to only read"),
-            several => {
-                format!("goes to the primary because one of {} is VOLATILE, or not known to only read", several.join(", "))
-            }
-        });
+    if !CHANGEABLE.contains(&of.rule) {
+        return None;
     }
-    let reason = REASONS.iter().find(|(rule, _)| *rule == of.rule)?.1;
-    Some(format!("goes to the primary because {reason}"))
+    let names: Vec<String> = of.functions.iter().map(|name| format!("{name}()")).collect();
+    let object = match (of.rule, names.as_slice()) {
+        (RoutingRule::Function, [one]) => Some(one.clone()),
+        (RoutingRule::Function, [_, ..]) => Some(format!("one of {}", names.join(", "))),
+        _ => None,
+    };
+    Some(format!("goes to the primary because {}", of.rule.because(object.as_deref())))
 }
 
 fn gain_of_cache(of: &StatementUse<'_>) -> Option<String> {

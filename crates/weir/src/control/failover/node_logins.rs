@@ -214,7 +214,8 @@ mod tests {
 
     #[test]
     fn keys_that_come_too_late_say_nothing_of_the_server_nor_of_the_password() {
-        let address = ServerAddress { node: 0, hostname: "a".into(), port: 1, connect_timeout_ms: 1, ssl_mode: SslMode::Auto };
+        let address =
+            ServerAddress { node: 0, shard: 0, hostname: "a".into(), port: 1, connect_timeout_ms: 1, ssl_mode: SslMode::Auto };
         for cause in [SlowAnswerError::Full, SlowAnswerError::TimedOut] {
             let error = OpenError::Keys { address: address.clone(), user: "monitor".into(), cause };
             assert_eq!(failure(&error), LookFailure::Local);

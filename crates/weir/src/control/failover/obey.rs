@@ -197,7 +197,7 @@ impl FailoverDriver {
         self.part(report);
     }
 
-    /// Breaks connections to a failed standby, so that waiting reads run elsewhere. Those to a primary end with `Hold`.
+    /// Breaks connections to a failed standby, so that waiting reads run elsewhere. Connections to a primary end with `Hold`.
     fn part(&self, report: &FailoverReport) {
         let (FailoverReport::Degenerated { node, why: NodeDownReason::Failed(_) } | FailoverReport::SeenByOthers { node, .. }) =
             *report

@@ -119,6 +119,7 @@ impl NodeMonitor {
         let node = &desk.config.nodes[at];
         let address = ServerAddress {
             node: node.id,
+            shard: 0,
             hostname: node.hostname.clone(),
             port: node.port,
             connect_timeout_ms: node.connect_timeout_ms,

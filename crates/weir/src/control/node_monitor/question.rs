@@ -254,7 +254,7 @@ mod tests {
     }
 
     fn address() -> ServerAddress {
-        ServerAddress { node: 1, hostname: "h".into(), port: 1, connect_timeout_ms: 0, ssl_mode: SslMode::Auto }
+        ServerAddress { node: 1, shard: 0, hostname: "h".into(), port: 1, connect_timeout_ms: 0, ssl_mode: SslMode::Auto }
     }
 
     #[test]

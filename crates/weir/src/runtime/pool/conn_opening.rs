@@ -73,8 +73,8 @@ pub async fn open(
     let reloads = w.shared.stale.reloads.of(address.node);
     let defaults = match pool.key.purpose {
         // After an operator's query reports would pass for reloads.
-        PoolPurpose::Statements | PoolPurpose::Greeting if !first.is_empty() => w.shared.unknown_defaults(),
-        PoolPurpose::Statements | PoolPurpose::Greeting => {
+        PoolPurpose::Statements | PoolPurpose::Engine | PoolPurpose::Greeting if !first.is_empty() => w.shared.unknown_defaults(),
+        PoolPurpose::Statements | PoolPurpose::Engine | PoolPurpose::Greeting => {
             match ask_defaults::ask_first(w, &mut talk, address, &mut greeting.reported).await {
                 Ok(defaults) => defaults,
                 Err(error) => {

@@ -68,7 +68,7 @@ impl ConnPool {
 
     /// Tells all waiters of a refusal that holds for all of them: same user, database and password. Call before the permit is given back.
     pub fn tell_refused(self: &Arc<ConnPool>, w: &Worker, error: &OpenError) {
-        let is_of_many = matches!(self.key.purpose, PoolPurpose::Statements | PoolPurpose::Greeting);
+        let is_of_many = matches!(self.key.purpose, PoolPurpose::Statements | PoolPurpose::Engine | PoolPurpose::Greeting);
         if !is_of_many || error.for_others().is_none() {
             return;
         }

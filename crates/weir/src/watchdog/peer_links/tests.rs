@@ -122,6 +122,7 @@ fn message(from: u8, part: MessagePart) -> GroupMessage {
         sights: NodeSights::default(),
         part,
         parameters: None,
+        answered: None,
     }
 }
 

@@ -69,7 +69,7 @@ public class WithPgjdbc {
             }
             show("is prepared", statement.unwrap(org.postgresql.PGStatement.class).isUseServerPrepare());
         }
-        // The same text again is the same statement of the server, of a cache of 256.
+        // A text that comes again is the same statement of the server, of a cache of 256.
         for (int number = 1; number <= 20; number++) one(conn, "select b, a from items where a = ?", number);
         long sum = 0;
         for (int turn = 0; turn < 6; turn++)

@@ -174,7 +174,7 @@ async def pools():
 
         show("pooled", sum(await asyncio.gather(*(work(number) for number in range(200)))))
         show("all there", await pool.fetchval("select count(*) from items where b = $1", "pooled"))
-        # What a user of the pool leaves behind is taken away by the pool's own reset.
+        # State that a user of the pool leaves behind is taken away by the pool's own reset.
         async with pool.acquire() as conn:
             await conn.execute("select pg_advisory_lock(5)")
             await conn.execute("set work_mem = '9MB'")

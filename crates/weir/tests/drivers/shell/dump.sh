@@ -32,7 +32,7 @@ alter table items enable row level security; create policy "some" on items for s
 SQL
 ask -c "select lo_from_bytea(4000000, '\\x0102030405')" >/dev/null
 
-# What a database holds, in one line each.
+# Contents of a database, in one line each.
 look() {
     ask -d "$1" -c "select 'items', count(*), md5(string_agg(i::text, ',' order by a)) from items i
         union all select 'parts', count(*), md5(string_agg(p::text, ',' order by a)) from parts p

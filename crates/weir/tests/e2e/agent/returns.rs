@@ -6,12 +6,12 @@ use crate::support::ground::{LIMIT, Owned};
 use crate::support::proxy::pcp;
 use crate::support::time::happens_within;
 use crate::support::{Proxy, wait_until};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use weir_demo::{Mode, ReservedPort, Server, Sql};
+use weir_demo::{Mode, ReservedPort, Server, Sql, signal_process};
 
 const BUILTIN: &str = "failover_mode = builtin\nhealth_check_period = 1\nhealth_check_timeout = 1\nhealth_check_max_retries = 1\n\
     health_check_retry_delay = 1\nfailover_on_backend_shutdown = on\nfailover_lag_max = -1\nagent_secret_file = 'agent_secret'\n";
@@ -211,14 +211,14 @@ impl Held {
         let text = "select pid from pg_stat_progress_basebackup where phase = 'streaming database files'";
         let pid = sql.query(text).unwrap().into_iter().flatten().next().flatten()?;
         let sender = Pid::from_raw(pid.parse().unwrap())?;
-        kill_process(sender, Signal::STOP).is_ok().then_some(Held(sender))
+        signal_process(sender, Signal::STOP).is_ok().then_some(Held(sender))
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         // It may have ended.
-        let _ = kill_process(self.0, Signal::CONT);
+        let _ = signal_process(self.0, Signal::CONT);
     }
 }
 

@@ -114,7 +114,7 @@ impl Agent {
         Agent::at(server.data_dir(), bin(server), files, more)
     }
 
-    /// The same at a data directory.
+    /// As `with`, at a data directory.
     pub fn at(data: &Path, bin: &Path, files: &[(&str, &str)], more: &[&str]) -> Agent {
         let folder = Folder::owned_as(data);
         folder.write("secret", &format!("{SECRET}\n"));

@@ -80,7 +80,10 @@ impl Browser {
 
     /// The texts of all elements that a CSS selector finds, as they are seen.
     pub fn texts(&self, selector: &str) -> Vec<String> {
-        let script = format!("return [...document.querySelectorAll({})].map((found) => found.innerText)", json!(selector));
+        let script = format!(
+            "return [...document.querySelectorAll({})].map((found) => found.innerText ?? found.textContent)",
+            json!(selector)
+        );
         self.run(&script).as_array().expect("texts").iter().map(|text| text.as_str().unwrap_or_default().to_owned()).collect()
     }
 

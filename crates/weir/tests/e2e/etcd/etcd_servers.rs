@@ -4,7 +4,7 @@ use crate::support::proxy::Folder;
 use crate::support::{leave_out, wait_until};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use weir_demo::ReservedPort;
+use weir_demo::{ReservedPort, signal_process};
 
 /// Longest time for an answer to a test's own question: etcd without a quorum says so after 7 s.
 const ANSWER_LIMIT: Duration = Duration::from_secs(15);
@@ -131,13 +131,16 @@ impl EtcdServers {
     }
 
     pub fn leader(&self) -> usize {
-        let of = |at: usize| self.must_at(at, "/v3/maintenance/status");
-        let leader = of(0)["leader"].clone();
-        (0..self.servers.len()).find(|at| of(*at)["header"]["member_id"] == leader).unwrap()
-    }
-
-    fn must_at(&self, at: usize, path: &str) -> Value {
-        self.post(at, path, &json!({}), None).unwrap().1
+        let of = |at: usize| self.post(at, "/v3/maintenance/status", &json!({}), None).map(|(_, status)| status);
+        let mut leader = None;
+        // There is none in the midst of an election.
+        wait_until("etcd to have a leader", || {
+            let known = of(0).map(|status| status["leader"].clone());
+            leader =
+                (0..self.servers.len()).find(|at| of(*at).is_some_and(|own| known.as_ref() == Some(&own["header"]["member_id"])));
+            leader.is_some()
+        });
+        leader.unwrap()
     }
 
     pub fn put(&self, key: &str, value: &[u8]) {
@@ -155,7 +158,7 @@ impl EtcdServers {
 
     pub fn signal(&self, at: usize, signal: Signal) {
         let child = self.servers[at].process.as_ref().unwrap();
-        kill_process(Pid::from_child(child), signal).unwrap();
+        signal_process(Pid::from_child(child), signal).unwrap();
     }
 
     pub fn kill(&mut self, at: usize) {

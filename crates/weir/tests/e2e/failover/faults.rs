@@ -254,8 +254,12 @@ fn a_full_disk_is_no_failover_and_writes_go_on_once_there_is_room() {
     };
     primary.start().unwrap();
     wait_followed(primary, 2);
+    primary.query("create table filler (a text)").unwrap();
     let proxy = builtin(&cluster, "");
     let load = Load::begin(&proxy, 2);
+    // Rows of the load alone would take a busy machine a minute to fill it.
+    let fill = "insert into filler select repeat('x', 1000) from generate_series(1, 100)";
+    wait_until("the disk to take no more", || primary.query(fill).is_err());
     let is_full = |load: &Load| load.noted().errors.iter().any(|(sqlstate, _)| sqlstate == "53100");
     wait_until("the disk to be full", || is_full(&load));
     check_never("a standby is promoted", Duration::from_secs(4), || primaries(&cluster).len() > 1);
@@ -340,7 +344,7 @@ fn a_log_that_ends_within_a_record_at_the_end_of_a_file_stops_no_standby_for_eve
         primary.query(&format!("select pg_logical_emit_message(false, '', repeat('x', ({length})::int))")).unwrap();
     };
     emit(&format!("{rest} - 700"));
-    // What nobody waits for is written in whole pages.
+    // Log that nobody waits for is written in whole pages.
     emit("3000");
     let at_end = "select (pg_last_wal_receive_lsn() - '0/0') % 16777216 = 0";
     wait_until("the end of the file to be received", || {

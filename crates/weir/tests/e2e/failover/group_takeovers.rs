@@ -3,7 +3,7 @@
 use super::group_operators::Desk;
 use super::grouped::{Group, writes};
 use super::*;
-use crate::support::proxy::{Replaced, signal_all_threads};
+use crate::support::proxy::Replaced;
 use std::process::Command;
 
 const WAY: &str = "takeover_socket = 'FOLDER/way'\n";
@@ -105,7 +105,7 @@ fn a_closing_of_writes_waits_for_the_lease_of_an_old_process_that_does_not_answe
     let first = Pid::from_raw(group.proxies[1].pid() as i32).unwrap();
     let _old = take_over(&mut group, 1, "log2");
     let stopped_at = Instant::now();
-    signal_all_threads(first, Signal::STOP);
+    signal_process(first, Signal::STOP).unwrap();
     client.send(&crate::support::wire::query("commit"));
     let asked = {
         let desk = Desk::new();
@@ -117,7 +117,7 @@ fn a_closing_of_writes_waits_for_the_lease_of_an_old_process_that_does_not_answe
     // A lease is passed on eight times in its length, so that more than this of it was left.
     let waited = stopped_at.elapsed();
     assert!(waited > Duration::from_secs(4), "promoted {} ms after the old process stopped", waited.as_millis());
-    kill_process(first, Signal::CONT).unwrap();
+    signal_process(first, Signal::CONT).unwrap();
     check_no_success(&mut client);
     asked.join().unwrap().unwrap();
     assert_eq!(standby.value(COUNT).unwrap(), "0");
@@ -141,6 +141,35 @@ fn sessions_of_an_old_process_hear_of_no_success_once_the_new_one_was_killed() {
 }
 
 #[test]
+fn a_closing_of_writes_waits_for_an_old_process_also_when_the_new_one_was_killed_and_started_again() {
+    let cluster = servers(1, &[]);
+    let mut group = group(&cluster, "wd_lease = 6s\n");
+    let mut client = open_transaction(&group.proxies[1]);
+    let first = Pid::from_raw(group.proxies[1].pid() as i32).unwrap();
+    let _old = take_over(&mut group, 1, "log2");
+    signal_process(first, Signal::STOP).unwrap();
+    client.send(&crate::support::wire::query("commit"));
+    let killed_at = Instant::now();
+    group.proxies[1].crash_and_start();
+    let log = "a former process of this host still has clients";
+    wait_until("the former process to be found", || group.proxies[1].log().contains(log));
+    let asked = {
+        let desk = Desk::new();
+        let folder = group.proxies[2].folder().to_owned();
+        thread::spawn(move || desk.weir_in(&folder, &["pcp", "promote_node", "-s", "1"]))
+    };
+    let [standby] = cluster.standbys() else { panic!("one standby") };
+    wait_until("the standby to be promoted", || standby.in_recovery().is_ok_and(|recovers| !recovers));
+    // The killed one had passed a lease on less than an eighth of its length before.
+    let waited = killed_at.elapsed();
+    assert!(waited > Duration::from_secs(5), "promoted {} ms after the new process was killed", waited.as_millis());
+    signal_process(first, Signal::CONT).unwrap();
+    check_no_success(&mut client);
+    asked.join().unwrap().unwrap();
+    assert_eq!(standby.value(COUNT).unwrap(), "0");
+}
+
+#[test]
 fn an_old_process_that_stood_still_tells_no_success_of_a_primary_that_was_replaced_meanwhile() {
     let cluster = servers(2, &[]);
     let mut group = group(&cluster, "");
@@ -148,7 +177,7 @@ fn an_old_process_that_stood_still_tells_no_success_of_a_primary_that_was_replac
     let first = group.proxies[0].pid();
     let _old = take_over(&mut group, 0, "log2");
     let first = Pid::from_raw(first as i32).unwrap();
-    signal_all_threads(first, Signal::STOP);
+    signal_process(first, Signal::STOP).unwrap();
     client.send(&crate::support::wire::query("commit"));
     cluster.primary().freeze();
     wait_until("a standby to be promoted", || {
@@ -157,7 +186,7 @@ fn an_old_process_that_stood_still_tells_no_success_of_a_primary_that_was_replac
     });
     wait_until("writes at the new primary", || group.proxies.iter().all(writes));
     cluster.primary().thaw();
-    kill_process(first, Signal::CONT).unwrap();
+    signal_process(first, Signal::CONT).unwrap();
     check_no_success(&mut client);
 }
 

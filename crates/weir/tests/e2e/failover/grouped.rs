@@ -12,8 +12,8 @@ const GROUP: &str = "use_watchdog = on\nwd_heartbeat_keepalive = 1\n";
 const PCP: &str = "pcp_listen_addresses = ''\npcp_socket_dir = 'FOLDER'\n";
 const PCP_USERS: &str = "admin:5ebe2294ecd0e0f08eab7690d2a6ee69\n";
 
-pub(super) struct Group {
-    pub(super) proxies: Vec<Proxy>,
+pub struct Group {
+    pub proxies: Vec<Proxy>,
 }
 
 /// Free ports for TCP and UDP. Others may take them until they are used.
@@ -48,7 +48,8 @@ fn lines(cluster: &Owned) -> String {
 }
 
 impl Group {
-    pub(super) fn start(cluster: &Owned, more: &str) -> Group {
+    /// In `more`, `HOST_ADDRESS` stands for an address of this machine that each host has for itself.
+    pub fn start(cluster: &Owned, more: &str) -> Group {
         Group::begin(cluster, &format!("{}{more}", lines(cluster)), HOSTS)
     }
 
@@ -66,6 +67,7 @@ impl Group {
         let lines = format!("{lines}{PCP}");
         let start = |host: usize| {
             let backends: Vec<Backend> = cluster.servers().iter().map(|server| Backend::tcp(port(host, server), 1)).collect();
+            let lines = lines.replace("HOST_ADDRESS", &format!("127.0.1.{}", host + 1));
             let files = [("pgpool_node_id", host.to_string()), ("pcp.conf", PCP_USERS.to_owned())];
             Proxy::spawn_with_files(&backends, &lines, &files.each_ref().map(|(name, text)| (*name, text.as_str())), &[])
         };
@@ -77,7 +79,7 @@ impl Group {
         group
     }
 
-    pub(super) fn leaders(&self) -> Vec<usize> {
+    pub fn leaders(&self) -> Vec<usize> {
         let leads = |proxy: &Proxy| {
             let log = proxy.log();
             let lines = || {
@@ -95,7 +97,7 @@ impl Group {
 }
 
 /// True if a write through the proxy succeeds.
-pub(super) fn writes(proxy: &Proxy) -> bool {
+pub fn writes(proxy: &Proxy) -> bool {
     let Ok(mut client) = Raw::tcp(proxy.port()).log_in("postgres", "postgres", &[]) else { return false };
     let answer = client.query("insert into readable values (7)");
     answer.iter().any(|message| message.tag == b'C')

@@ -6,9 +6,9 @@ use crate::support::faults::Network;
 use crate::support::proxy::Backend;
 use crate::support::time::check_never;
 use crate::support::{Proxy, wait_until, wire};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal};
 use std::time::Duration;
-use weir_demo::{Crew, Server};
+use weir_demo::{Crew, Server, signal_process};
 
 /// With this Weir's word alone a standby would be promoted, and roles are asked ten times less often than looks are made.
 const ALONE: &str = "failover_alone = on\nsr_check_period = 10\n";
@@ -22,7 +22,7 @@ struct Stuck(Pid);
 impl Stuck {
     fn of(server: &Server) -> Stuck {
         let postmaster = Pid::from_raw(server.pid().unwrap() as i32).unwrap();
-        kill_process(postmaster, Signal::STOP).unwrap();
+        signal_process(postmaster, Signal::STOP).unwrap();
         Stuck(postmaster)
     }
 }
@@ -30,7 +30,7 @@ impl Stuck {
 impl Drop for Stuck {
     fn drop(&mut self) {
         // It may have ended.
-        let _ = kill_process(self.0, Signal::CONT);
+        let _ = signal_process(self.0, Signal::CONT);
     }
 }
 

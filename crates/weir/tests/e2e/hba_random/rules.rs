@@ -1,6 +1,6 @@
 //! Files of rules at random, and visits that may fit them.
 
-use super::dice::Dice;
+use crate::dice::Dice;
 use std::fmt::Write as _;
 
 pub const DATABASES: [&str; 5] = ["postgres", "anna", "staff", "replication", "My db"];

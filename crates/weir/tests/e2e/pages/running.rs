@@ -148,11 +148,14 @@ fn as_weir(block: &str) -> String {
     with(command, &[("runuser -u weir --", "setpriv --reuid weir --regid weir --clear-groups --pdeathsig KILL")])
 }
 
-fn restartable(cluster: &Owned, page: &Page) -> Machine {
+/// The page's service, which can be restarted, once it takes writes.
+fn restartable_service(cluster: &Owned, page: &Page) -> Service {
     let mut machine = started(cluster);
     let conf = conf_of_start(&machine, cluster) + &page.block(RESTART, "ini");
     reconfigure(&mut machine, &conf, &passwd_of_start());
-    machine
+    let service = machine.start();
+    wait_writable(&service);
+    service
 }
 
 #[test]
@@ -162,9 +165,7 @@ fn a_new_weir_takes_over_and_nobody_notices() {
     }
     let cluster = servers(1, WalLevel::Replica, &hba_of_start());
     let page = Page::read("operations.md");
-    let machine = restartable(&cluster, &page);
-    let mut service = machine.start();
-    wait_writable(&service);
+    let mut service = restartable_service(&cluster, &page);
     let mut client = Command::new("psql");
     client.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", "host=127.0.0.1 user=joe dbname=shop"]);
     client.env("PGPORT", service.port().to_string()).env("PGPASSWORD", JOE).env("LC_ALL", "C");
@@ -207,9 +208,7 @@ fn the_unit_is_renewed_as_the_page_says() {
     }
     let cluster = servers(1, WalLevel::Replica, &hba_of_start());
     let page = Page::read("operations.md");
-    let machine = restartable(&cluster, &page);
-    let mut service = machine.start();
-    wait_writable(&service);
+    let mut service = restartable_service(&cluster, &page);
     let mut asked = service.begin_inside(&as_weir(&page.blocks(RESTART, "sh")[1]));
     wait_until("the renewal to be told", || asked.end().is_some());
     let said = asked.log();

@@ -47,7 +47,7 @@ fn walk(folder: &Path, port: u16) -> Result<(), String> {
     outcome.map(drop).map_err(|failure| format!("{} {}", failure.message, failure.hint))
 }
 
-/// The same on another thread.
+/// Walks on another thread.
 fn walk_aside(proxy: &Proxy) -> JoinHandle<Result<(), String>> {
     let (folder, port) = (proxy.folder().to_path_buf(), proxy.port());
     thread::spawn(move || walk(&folder, port))

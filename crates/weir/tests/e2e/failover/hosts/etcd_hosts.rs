@@ -6,8 +6,6 @@ use crate::etcd::etcd_servers::EtcdServers;
 use std::sync::Arc;
 use weir_demo::{HostNetwork, NetworkCut};
 
-const SLACK: Duration = Duration::from_secs(3);
-
 struct EtcdScene {
     etcd: EtcdServers,
     group: HostGroup,
@@ -33,8 +31,7 @@ impl EtcdScene {
     fn end(self, name: &str, fault: Instant, loads: Vec<Load>) {
         loads.iter().for_each(|load| load.wait_acknowledged(50));
         self.group.wait_whole();
-        let history = self.group.check(name, fault);
-        assert!(history.longest_silence(fault) < LEASE + SLACK);
+        self.group.check_followed(name, fault);
         check_nothing_is_missing(name, &self.cluster, loads);
     }
 }

@@ -52,7 +52,7 @@ fn two_hosts_and_the_witness_of_the_page_survive_the_loss_of_any_one() {
     let leader = group.leader();
     witness.kill();
     check_never("the address moves", NOTHING_MOVES, || group.watch.holders() != [leader]);
-    assert!(group.weirs.iter().all(|weir| weir.writes()));
+    wait_until("writes to go on", || group.weirs.iter().all(|weir| weir.writes()));
     witness.start_again();
     wait_until("the witness to be back", || group.weirs.iter().all(|weir| weir.voters() == 3));
 

@@ -1,0 +1,239 @@
+//! A transaction on several shards (`cross_shard_reads = latest`).
+//!
+//! A session works with one server connection at a time. Those to the other shards of its transaction, the other participants, are parked.
+//! Its COMMIT has three steps (two-phase commit, in which one participant decides by its own commit):
+//!
+//! 1. All participants but one are prepared, under names that hold the number of the transaction on the server that decides.
+//! 2. The client's COMMIT goes there. Shard 0 decides where it takes part: what depends on its commits sees an ordinary one.
+//! 3. The answer waits until the others have ended likewise.
+//!
+//! A failure before the second step rolls everything back. Prepared parts whose session is lost are ended by `control::prepared_parts` of any
+//! Weir. The waits are the program's (`SessionStep::Participants`).
+
+pub mod commit_steps;
+pub mod shard_parts;
+
+use crate::conn::Conn;
+use crate::context::Context;
+use crate::fault::{ErrorReport, sqlstate};
+use crate::lazy_begin::transaction_place::takes_snapshots;
+use crate::participants::shard_parts::{CommitPhase, Participants, PreparedEnd};
+use crate::routing::classify;
+use crate::session::{Session, SessionServer, WITHIN};
+use crate::sharding::shard_target::{ENGINE, ShardTarget};
+use crate::statements::{Statement, StatementTrait};
+use crate::upstream::UpstreamState;
+use crate::upstream::numbered::XidState;
+use std::rc::Rc;
+use std::time::Duration;
+use weir_config::CrossShardReads;
+use weir_failover::commit_outcome::TransactionNumber;
+use weir_sql::facts::{BeginOptions, StatementVerb, TransactionEnd, TransactionVerb};
+use weir_wire::back::read_report;
+use weir_wire::frame::{HEADER_BYTES, back, read_header};
+
+/// True if a statement ties its transaction to one server connection: it may leave something there that another one lacks.
+pub fn is_tie(statement: &Statement) -> bool {
+    let is_plain =
+        matches!(statement.verb, StatementVerb::Select | StatementVerb::Insert | StatementVerb::Update | StatementVerb::Delete);
+    match statement.transaction {
+        TransactionVerb::None => {
+            let state = &statement.state;
+            !is_plain || !state.leaves.is_empty() || !state.may_change.is_empty() || statement.has(StatementTrait::Executes)
+        }
+        TransactionVerb::Begin(_) | TransactionVerb::End(TransactionEnd::Commit | TransactionEnd::Rollback) => false,
+        TransactionVerb::End(TransactionEnd::Prepare)
+        | TransactionVerb::Chain(_)
+        | TransactionVerb::Within
+        | TransactionVerb::Prepared
+        | TransactionVerb::Many => true,
+    }
+}
+
+/// Parks the server connection of the open transaction, whose next statement is for another shard. False: the transaction must stay there.
+#[cold]
+pub fn change_shard(s: &mut Session, w: &Context) -> bool {
+    if !may_change(s, w) {
+        return false;
+    }
+    let Some(begin) = begin_of(s) else { return false };
+    let (first, target) = (s.sharding.here(), s.sharding.target().number());
+    s.participants.get_or_insert_with(|| Box::new(Participants::new(first, begin)));
+    park(s);
+    if !unpark(s, target) {
+        begin_anew(s);
+    }
+    true
+}
+
+fn begin_of(s: &Session) -> Option<Rc<Statement>> {
+    match &s.participants {
+        Some(participants) => Some(participants.begin.clone()),
+        None => s.upstream()?.txn.begin.clone(),
+    }
+}
+
+fn may_change(s: &mut Session, w: &Context) -> bool {
+    let is_wanted = w.peek_config().sharding.reads == CrossShardReads::Latest;
+    let is_open = s.participants.as_ref().is_none_or(|participants| participants.phase == CommitPhase::Open);
+    if !is_wanted || !is_open || s.sharding.target() == ShardTarget::Engine || s.sharding.here() == ENGINE {
+        return false;
+    }
+    let defaults = classify::defaults(s, w);
+    let Some(SessionServer { upstream, .. }) = &s.server else { return false };
+    let is_plain = upstream.txn.status == WITHIN
+        && upstream.final_error.is_none()
+        && upstream.replies.is_settled()
+        && !upstream.left.is_unsure()
+        && upstream.left.may_have().is_empty()
+        && upstream.journal.is_empty();
+    let is_read_committed = begin_of(s).is_some_and(|begin| {
+        let options = if let TransactionVerb::Begin(options) = begin.transaction { options } else { BeginOptions::default() };
+        takes_snapshots(options, defaults)
+    });
+    let is_between = !s.up.has_pending() && !s.up.is_mid_message() && !s.down.has_unseen() && !s.down.is_mid_message();
+    is_plain && is_read_committed && is_between && s.pin().is_none() && s.state.listening.is_none() && !s.sharding.is_tied()
+}
+
+pub(crate) fn park(s: &mut Session) {
+    let Some(server) = s.server.take() else { return };
+    s.intake.replay.iter_mut().for_each(|record| record.spoil());
+    s.host.park(&server.conn);
+    s.note_parted();
+    if let Some(participants) = &mut s.participants {
+        participants.park(server.conn, server.upstream);
+    }
+}
+
+/// True if the session has the connection to this shard now.
+pub(crate) fn unpark(s: &mut Session, shard: u16) -> bool {
+    let Some((conn, upstream)) = s.participants.as_mut().and_then(|participants| participants.unpark(shard)) else {
+        return false;
+    };
+    s.host.unpark(&conn);
+    *s.handle.conn.borrow_mut() = Some(conn.status.clone());
+    s.server = Some(SessionServer { conn, upstream });
+    s.lazy_begin.end();
+    s.sharding.arrive(shard);
+    s.show_doing();
+    true
+}
+
+/// The next statement begins the transaction on one server more.
+fn begin_anew(s: &mut Session) {
+    if let Some(participants) = &s.participants {
+        s.lazy_begin.defer(participants.begin.clone());
+    }
+}
+
+/// True if the session holds connections to other shards than that which it uses.
+pub fn has_others(s: &Session) -> bool {
+    s.participants.is_some()
+}
+
+/// The error of a transaction on several shards that got no connection to one more.
+#[cold]
+pub fn waited_too_long(limit: Duration) -> ErrorReport {
+    let text = format!(
+        "no server connection was free in {} s for one shard more, while the transaction holds connections to others",
+        limit.as_secs()
+    );
+    ErrorReport::error(sqlstate::SERIALIZATION_FAILURE, text)
+        .detail("Two such transactions may wait for each other's connections.")
+        .hint("Run the transaction again. Raise pool_size if it happens often.")
+}
+
+/// True if the program must go on with the commit.
+pub fn waits(s: &Session) -> bool {
+    s.participants
+        .as_ref()
+        .is_some_and(|participants| matches!(participants.phase, CommitPhase::Prepares | CommitPhase::Ends(..)))
+}
+
+pub fn phase(s: &Session) -> CommitPhase {
+    s.participants.as_ref().map_or(CommitPhase::Open, |participants| participants.phase)
+}
+
+/// The number of the transaction on the server that decides, if it was told already.
+pub fn known_number(s: &Session) -> Option<TransactionNumber> {
+    match s.upstream()?.txn.numbered.asked {
+        XidState::Known { number, .. } => Some(number),
+        XidState::No | XidState::Due | XidState::Waits { .. } | XidState::Spoiled => None,
+    }
+}
+
+/// The session's own connection for a question of the program's; `put_back` follows.
+pub fn lend(s: &mut Session) -> Option<(Box<Conn>, Box<UpstreamState>)> {
+    s.server.take().map(|SessionServer { conn, upstream }| (conn, upstream))
+}
+
+pub fn put_back(s: &mut Session, conn: Box<Conn>, upstream: Box<UpstreamState>) {
+    s.server = Some(SessionServer { conn, upstream });
+}
+
+/// The connections whose transactions are to be prepared.
+pub fn take_parked(s: &mut Session) -> Vec<Box<Conn>> {
+    s.participants.as_mut().map(|participants| participants.take_parked()).unwrap_or_default()
+}
+
+/// The connections over which parts were prepared.
+pub fn take_prepared(s: &mut Session) -> Vec<Box<Conn>> {
+    s.participants.as_mut().map(|participants| participants.take_prepared()).unwrap_or_default()
+}
+
+/// All parked participants are prepared: the COMMIT may go.
+pub fn prepared(s: &mut Session, decides: TransactionNumber, conns: Vec<Box<Conn>>) {
+    if let Some(participants) = &mut s.participants {
+        participants.note_prepared(decides, conns);
+    }
+    s.wake();
+}
+
+/// All participants have ended.
+pub fn ended(s: &mut Session) {
+    s.participants = None;
+}
+
+/// True if the server's next message waits: it is the answer to the COMMIT, and the other participants have not ended yet.
+#[cold]
+pub fn holds_back(s: &mut Session) -> bool {
+    let decides = match phase(s) {
+        CommitPhase::Prepared(decides) => decides,
+        CommitPhase::Ends(..) => return true,
+        CommitPhase::Open | CommitPhase::Prepares => return false,
+    };
+    if s.replies().is_our_turn() || s.down.is_mid_message() {
+        return false;
+    }
+    let Ok(Some(header)) = read_header(s.down.unseen()) else { return false };
+    if !matches!(header.tag, back::COMMAND_COMPLETE | back::ERROR) {
+        return false;
+    }
+    if !s.down.has_whole(header.frame_bytes()) {
+        return true;
+    }
+    let body = s.down.unseen().get(HEADER_BYTES..header.frame_bytes()).unwrap_or_default();
+    let end = match header.tag {
+        back::COMMAND_COMPLETE if body == b"COMMIT\0" => PreparedEnd::Commit,
+        // Its connection ends, and nobody here knows what became of the commit.
+        back::ERROR if matches!(read_report(body).severity, b"FATAL" | b"PANIC") => return false,
+        _ => PreparedEnd::RollBack,
+    };
+    s.participants.iter_mut().for_each(|participants| participants.phase = CommitPhase::Ends(decides, end));
+    s.wake();
+    true
+}
+
+/// Rolls the parked participants back. The session's own connection has its ROLLBACK from the client, or no transaction any more.
+pub fn roll_back(s: &mut Session) {
+    let Some(mut participants) = s.participants.take() else { return };
+    participants.take_parked().into_iter().for_each(|conn| s.host.roll_back_parked(conn));
+    participants.take_prepared().into_iter().for_each(|conn| s.host.close_parked(conn));
+}
+
+/// Closes the parked connections, so that their servers roll back what is not prepared.
+pub fn abandon(s: &mut Session) {
+    let Some(mut participants) = s.participants.take() else { return };
+    let parked = participants.take_parked().into_iter();
+    parked.chain(participants.take_prepared()).for_each(|conn| s.host.close_parked(conn));
+}

@@ -1,0 +1,84 @@
+//! The statements of a transaction on several shards: its COMMIT, and those that it cannot have.
+
+use crate::context::Context;
+use crate::fault::{ErrorReport, sqlstate};
+use crate::flow::MessageFlow;
+use crate::participants::shard_parts::CommitPhase;
+use crate::session::{FAILED, MessageFate, Session};
+use crate::sharding::shard_target::{ENGINE, ShardTarget};
+use crate::statements::{Statement, StatementTrait};
+use crate::{checkout, concern, participants, sharding};
+use weir_sql::facts::{TransactionEnd, TransactionVerb};
+
+/// Returns what comes before a statement of a transaction on several shards, if anything.
+#[cold]
+pub fn before(s: &mut Session, w: &Context, statement: &Statement) -> Option<Result<MessageFlow, ErrorReport>> {
+    let phase = s.participants.as_ref()?.phase;
+    match statement.transaction {
+        TransactionVerb::End(TransactionEnd::Rollback) => {
+            participants::roll_back(s);
+            None
+        }
+        TransactionVerb::End(TransactionEnd::Commit) if s.transaction() == FAILED => {
+            participants::roll_back(s);
+            None
+        }
+        TransactionVerb::End(TransactionEnd::Commit) => match phase {
+            CommitPhase::Open => Some(Ok(begin_commit(s, w))),
+            CommitPhase::Prepares | CommitPhase::Ends(..) => Some(Ok(MessageFlow::Hold)),
+            CommitPhase::Prepared(_) => None,
+        },
+        _ => refusal(s, statement).map(Err),
+    }
+}
+
+fn begin_commit(s: &mut Session, w: &Context) -> MessageFlow {
+    if !s.has_server() {
+        // The statement that would have begun on another shard is gone.
+        let shard = s.participants.as_ref().and_then(|participants| participants.oldest()).unwrap_or(0);
+        participants::unpark(s, shard);
+        return checkout::again(s);
+    }
+    if !s.replies().is_settled() {
+        checkout::leave_reader(s, w);
+        return MessageFlow::Hold;
+    }
+    if s.sharding.here() != 0 && s.participants.as_ref().is_some_and(|participants| participants.has(0)) {
+        participants::park(s);
+        participants::unpark(s, 0);
+    }
+    s.participants.iter_mut().for_each(|participants| participants.phase = CommitPhase::Prepares);
+    checkout::again(s)
+}
+
+fn refusal(s: &Session, statement: &Statement) -> Option<ErrorReport> {
+    if s.transaction() == FAILED {
+        return None;
+    }
+    let first = s.participants.as_ref()?.first;
+    let shard = if s.sharding.target() == ShardTarget::Any { s.sharding.here() } else { s.sharding.target().number() };
+    if shard == ENGINE {
+        return Some(sharding::cannot_span(s));
+    }
+    let why = if participants::is_tie(statement) {
+        "it may leave something on one server that the others lack"
+    } else if statement.has(StatementTrait::AsksTime) && shard != first {
+        "it asks for the time of the transaction, which began on another server"
+    } else {
+        return None;
+    };
+    let text = format!("the statement cannot run in a transaction that is on several shards: {why}");
+    Some(ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, text).hint("Run it in a transaction of its own."))
+}
+
+/// The COMMIT could not be prepared: its transaction is over, and its client hears why.
+pub fn cannot_commit(s: &mut Session, w: &Context, fault: ErrorReport) {
+    participants::abandon(s);
+    if let Some((conn, _)) = s.lose(w, MessageFate::Undone) {
+        s.host.close(conn);
+        concern::lost(s, w);
+    }
+    s.lazy_begin.end();
+    s.intake.owe(fault);
+    s.wake();
+}

@@ -1,0 +1,112 @@
+//! Tables over several servers (`parallel_mode`): the shard of a statement, or why it has none.
+//!
+//! A statement about rows of one shard goes there as it is. Shard 0 is the cluster, which has all that is not sharded. A SELECT about rows of several
+//! shards goes to the engine, which sees what is committed: outside of transactions, and in one that has not begun on a server yet. A transaction stays
+//! on one shard. Anything else is refused (0A000), and nothing is guessed.
+
+mod aim;
+mod bound_values;
+pub mod engine_settings;
+pub mod kept_plan;
+pub mod known_sharding;
+pub mod plan_wish;
+mod refusal_words;
+pub mod shard_target;
+pub mod shown_shard;
+pub mod text_plan;
+
+pub(crate) use aim::{aim, aim_parse, refusal_of_long};
+
+use crate::fault::{ErrorReport, sqlstate};
+use crate::session::{FAILED, IDLE, Session};
+use crate::sharding::shard_target::{ENGINE, ShardTarget};
+use weir_catalog::rule::RoutingRule;
+
+/// The error of a statement whose transaction, or pipeline, is on another shard.
+#[cold]
+pub fn cannot_span(s: &Session) -> ErrorReport {
+    if s.transaction() == FAILED {
+        return ErrorReport::in_failed_transaction();
+    }
+    let (here, there) = (place(s.sharding.here()), s.sharding.target());
+    let is_held = s.transaction() == IDLE && !s.sharding.has_executed();
+    let stays = if is_held { "what its session holds, such as a temporary table," } else { "its transaction" };
+    let text = match there {
+        ShardTarget::Engine => format!("the statement reads rows of several shards, and {stays} is on {here}"),
+        _ => format!("the statement concerns {}, and {stays} is on {here}", place(there.number())),
+    };
+    let hint = match is_held {
+        true => "Use another session for it, or end what holds the server connection (SHOW pool_sessions).",
+        false => "End the transaction first. Messages up to a Sync are one transaction, too.",
+    };
+    ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, text)
+        .detail("A transaction goes on to other shards with cross_shard_reads = latest only, under READ COMMITTED, and without savepoints, cursors, SET and the like.")
+        .hint(hint)
+}
+
+/// The error of a statement that cannot be carried out as `weir.plan` asks.
+#[cold]
+pub fn against_wish(why: &str) -> ErrorReport {
+    ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, format!("weir.plan asks for another way than the statement has: {why}"))
+        .hint("SET weir.plan = auto lets Weir choose.")
+}
+
+/// The error of a read of several shards that needs the transaction that it is in: there is none over several shards.
+#[cold]
+pub fn cannot_begin(rule: RoutingRule) -> ErrorReport {
+    ErrorReport::error(
+        sqlstate::FEATURE_NOT_SUPPORTED,
+        format!(
+            "the statement reads rows of several shards, and cannot run outside of its transaction, since {}",
+            rule.because(None)
+        ),
+    )
+    .detail("A transaction over several shards is not supported yet.")
+    .hint("Run the statement before BEGIN or after COMMIT.")
+}
+
+/// The error of a read of several shards in a transaction that is on several: the engine does not see what it wrote.
+#[cold]
+pub fn cannot_read_within() -> ErrorReport {
+    let text = "the statement reads rows of several shards at once, and its transaction is on several shards";
+    ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, text)
+        .detail("The engine, which reads several shards, does not see what the transaction wrote.")
+        .hint("Run the statement before BEGIN or after COMMIT, or read each shard by its key.")
+}
+
+/// The error of a read of several shards that the engine would answer otherwise than one server. `wanted`: what must be so.
+#[cold]
+pub fn cannot_read(wanted: &str) -> ErrorReport {
+    let text = format!("the statement reads rows of several shards, for which {wanted}");
+    ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, text)
+        .detail("The engine hands values on as its session writes them, and the shards read them otherwise.")
+}
+
+/// The error of a read of several shards after shard 0 has changed its primary.
+#[cold]
+pub fn not_looked_at() -> ErrorReport {
+    let text = "the engine was not looked at on the new primary of shard 0 yet; the statement was not sent";
+    ErrorReport::error(sqlstate::CANNOT_CONNECT_NOW, text)
+        .detail("The statement reads rows of several shards.")
+        .hint("Run the statement again.")
+}
+
+/// The error of a second read of several shards in one pipeline: its snapshots would be those of the first one.
+#[cold]
+pub fn cannot_read_again() -> ErrorReport {
+    let text = "a second statement that reads rows of several shards came before a Sync";
+    ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, text)
+        .detail("Messages up to a Sync are one transaction, and the engine reads each shard once in it.")
+        .hint("Send a Sync between them.")
+}
+
+fn place(shard: u16) -> String {
+    if shard == ENGINE { "the engine of all shards".to_owned() } else { format!("shard {shard}") }
+}
+
+/// The error of a statement for a shard that the configuration does not have any more.
+#[cold]
+pub fn no_server(shard: u16) -> ErrorReport {
+    ErrorReport::error(sqlstate::CANNOT_CONNECT_NOW, format!("shard {shard} has no server in the configuration"))
+        .hint("Set backend_shard for one, or look at weir shard show.")
+}

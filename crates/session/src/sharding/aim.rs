@@ -1,0 +1,458 @@
+//! Aims the session at the shard of its next statement, before a server connection is chosen.
+
+use crate::checkout;
+use crate::context::Context;
+use crate::fault::{ErrorReport, sqlstate};
+use crate::flow::MessageFlow;
+use crate::plan::MessagePlan;
+use crate::prepared::key;
+use crate::routing::classify;
+use crate::session::{FAILED, IDLE, LazyBegin, Session};
+use crate::session_state::client_settings::EncodingEffect;
+use crate::sharding::bound_values::BoundValues;
+use crate::sharding::engine_settings;
+use crate::sharding::kept_plan::{EngineFit, NoEngine, TextPlan, TextRefusal};
+use crate::sharding::plan_wish::PlanWish;
+use crate::sharding::refusal_words;
+use crate::sharding::shard_target::{ENGINE, ShardAim, ShardTarget, TransactionPart};
+use crate::sharding::text_plan::{NameCertainty, PlanFacts, may_be_kept, plan_of};
+use crate::statements::{PreparedStatement, Statement, StatementTrait};
+use crate::unit::StatementMessage;
+use crate::{lazy_begin, participants, sharding};
+use std::rc::Rc;
+use weir_catalog::FIRST_USER_OID;
+use weir_shard::{BoundValue, ShardPlan, ShardRefusal, ValueFormat};
+use weir_sql::literal::LiteralGaps;
+use weir_wire::frame::{HEADER_BYTES, front, read_header, split_cstr};
+
+/// Longest message whose values are looked at, and longest pipeline in which a Bind is looked for, in bytes.
+const LOOKED_AT_BYTES_MAX: usize = 1 << 20;
+
+/// Why a statement is not aimed.
+enum Unaimed {
+    /// More of the message must arrive.
+    More,
+    /// Answers come first.
+    Hold,
+    Refused(Box<ErrorReport>),
+}
+
+impl From<ErrorReport> for Unaimed {
+    fn from(report: ErrorReport) -> Unaimed {
+        Unaimed::Refused(Box::new(report))
+    }
+}
+
+/// Sets the session's target. `Some`: the message is not sent now.
+pub fn aim(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Option<MessagePlan> {
+    let ties = match unit {
+        StatementMessage::Query(statement) | StatementMessage::Bind { statement, .. } => participants::is_tie(statement),
+        StatementMessage::BindUnknown(_) | StatementMessage::Call(_) => true,
+        StatementMessage::Parse(_) | StatementMessage::Execute | StatementMessage::Garbled => return None,
+    };
+    s.sharding.note_tie(s.status() == IDLE, ties);
+    let target = match unit {
+        StatementMessage::Query(statement) => of_query(s, w, statement),
+        StatementMessage::Bind { prepared, statement } => of_bind(s, w, prepared, statement),
+        // No text is known: the session's own connection has it.
+        StatementMessage::BindUnknown(_) => Ok(ShardTarget::Any.into()),
+        StatementMessage::Call(_) => of_call(s),
+        StatementMessage::Parse(_) | StatementMessage::Execute | StatementMessage::Garbled => return None,
+    };
+    set(s, target)
+}
+
+/// Aims at the shard of the Bind that follows a Parse, which must come to the same server.
+pub fn aim_parse(s: &mut Session, w: &Context, name: &[u8], prepared: &PreparedStatement) -> Option<MessagePlan> {
+    let target = of_parse(s, w, name, prepared);
+    set(s, target)
+}
+
+fn set(s: &mut Session, aim: Result<ShardAim, Unaimed>) -> Option<MessagePlan> {
+    match aim {
+        Ok(aim) => {
+            s.sharding.set(aim);
+            None
+        }
+        Err(Unaimed::More) => Some(MessagePlan::Later(MessageFlow::More)),
+        Err(Unaimed::Hold) => Some(MessagePlan::Later(MessageFlow::Hold)),
+        Err(Unaimed::Refused(report)) => Some(MessagePlan::Refused(*report)),
+    }
+}
+
+/// Where a statement's text stands.
+#[derive(Clone, Copy)]
+enum TextPlace<'p> {
+    /// In the message that is looked at.
+    Message,
+    Parse(&'p PreparedStatement),
+}
+
+impl TextPlace<'_> {
+    /// `None`: a text that is too long to be analysed is not here as a whole.
+    #[inline]
+    fn text<'t>(&'t self, s: &'t Session) -> Option<&'t [u8]> {
+        match self {
+            // A Query that an earlier zero byte ends is refused before.
+            TextPlace::Message => s.up.whole_if_here(read_header(s.up.unseen()).ok()??)?.strip_suffix(b"\0"),
+            TextPlace::Parse(prepared) => Some(prepared.text()),
+        }
+    }
+}
+
+fn of_query(s: &mut Session, w: &Context, statement: &Statement) -> Result<ShardAim, Unaimed> {
+    let place = TextPlace::Message;
+    if place.text(s).is_none() {
+        return refusal_of_long(s).map_or(Ok(ShardTarget::Cluster.into()), |fault| Err(fault.into()));
+    }
+    match &*text_plan(s, w, statement, place)? {
+        TextPlan::OneShard { plan, literals, engine } => {
+            one_shard(s, w, statement, (shard(s, (plan, literals), place, None), engine), (place, None))
+        }
+        TextPlan::Engine(fit) => to_engine(s, w, statement, *fit, (place, None)),
+        other => of_plan(other),
+    }
+}
+
+fn of_bind(s: &mut Session, w: &Context, prepared: &PreparedStatement, statement: &Statement) -> Result<ShardAim, Unaimed> {
+    let place = TextPlace::Parse(prepared);
+    let plan = text_plan(s, w, statement, place)?;
+    if !matches!(*plan, TextPlan::OneShard { .. } | TextPlan::Engine(_)) {
+        return of_plan(&plan);
+    }
+    let Ok(Some(header)) = read_header(s.up.unseen()) else { return Err(Unaimed::More) };
+    if header.frame_bytes() > LOOKED_AT_BYTES_MAX {
+        return Err(too_long().into());
+    }
+    if !s.up.has_whole(header.frame_bytes()) {
+        return Err(Unaimed::More);
+    }
+    let body = s.up.whole_if_here(header).unwrap_or_default();
+    by_values(s, w, (&plan, statement), (prepared, values_of(body).unwrap_or_default()))
+}
+
+/// The part of a Bind behind its names.
+#[inline]
+fn values_of(bind: &[u8]) -> Option<&[u8]> {
+    // Names are short: a search by words would cost more.
+    let behind_name = |bytes: &'_ [u8]| bytes.iter().position(|byte| *byte == 0).map(|end| end + 1);
+    let rest = &bind[behind_name(bind)?..];
+    Some(&rest[behind_name(rest)?..])
+}
+
+fn by_values(
+    s: &Session,
+    w: &Context,
+    (plan, statement): (&TextPlan, &Statement),
+    (prepared, values): (&PreparedStatement, &[u8]),
+) -> Result<ShardAim, Unaimed> {
+    let place = TextPlace::Parse(prepared);
+    match plan {
+        TextPlan::OneShard { plan, literals, engine } => {
+            let found = shard(s, (plan, literals), place, BoundValues::read(values, prepared.types()).as_ref());
+            one_shard(s, w, statement, (found, engine), (place, Some(values)))
+        }
+        TextPlan::Engine(fit) => to_engine(s, w, statement, *fit, (place, Some(values))),
+        other => of_plan(other),
+    }
+}
+
+fn of_parse(s: &mut Session, w: &Context, name: &[u8], prepared: &PreparedStatement) -> Result<ShardAim, Unaimed> {
+    let place = TextPlace::Parse(prepared);
+    let plan = text_plan(s, w, &prepared.statement, place)?;
+    if !matches!(*plan, TextPlan::OneShard { .. } | TextPlan::Engine(_)) {
+        return of_plan(&plan);
+    }
+    match bind_behind(s.up.unseen(), key(name)) {
+        BindAhead::Here(values) => by_values(s, w, (&plan, &prepared.statement), (prepared, values)),
+        // Its description is the same everywhere, and a transaction that has not begun may be of another shard.
+        BindAhead::None => Ok(ShardAim { target: ShardTarget::Any, part: TransactionPart::Outside }),
+        BindAhead::More(bytes) if bytes <= LOOKED_AT_BYTES_MAX => {
+            s.up.has_whole(bytes);
+            Err(Unaimed::More)
+        }
+        BindAhead::More(_) => Err(too_long().into()),
+    }
+}
+
+/// A function of users may read sharded tables, and nothing but its number is known.
+#[cold]
+fn of_call(s: &Session) -> Result<ShardAim, Unaimed> {
+    let number = s.up.unseen().get(HEADER_BYTES..).and_then(|body| body.first_chunk::<4>());
+    let is_own = number.is_some_and(|number| u32::from_be_bytes(*number) < FIRST_USER_OID);
+    if is_own || !s.account.known.sharding.may_have_tables() {
+        return Ok(ShardTarget::Cluster.into());
+    }
+    let text = "a function called by its number may read sharded tables";
+    Err(ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, text).into())
+}
+
+/// The error for a text that is too long to be analysed.
+#[cold]
+pub fn refusal_of_long(s: &Session) -> Option<ErrorReport> {
+    s.account.known.sharding.may_have_tables().then(too_long)
+}
+
+fn of_plan(plan: &TextPlan) -> Result<ShardAim, Unaimed> {
+    match plan {
+        TextPlan::Anywhere => Ok(ShardTarget::Any.into()),
+        TextPlan::Cluster | TextPlan::OneShard { .. } | TextPlan::Engine(_) => Ok(ShardTarget::Cluster.into()),
+        TextPlan::Refused(refusal) => Err(refusal_words::report(refusal).into()),
+    }
+}
+
+/// The way of a statement whose keys its values give. The engine answers one whose values belong to several shards, if it may.
+fn one_shard(
+    s: &Session,
+    w: &Context,
+    statement: &Statement,
+    (found, engine): (Result<ShardTarget, ShardRefusal>, &Result<EngineFit, NoEngine>),
+    texts: (TextPlace<'_>, Option<&[u8]>),
+) -> Result<ShardAim, Unaimed> {
+    let is_forced = PlanWish::of(&s.state.settings) == PlanWish::Engine;
+    match (found, engine) {
+        (Ok(target), Ok(fit)) if !is_forced => Ok(ShardAim { target, part: part_of(s, statement, *fit, texts) }),
+        (Ok(target), Err(_)) if !is_forced => Ok(target.into()),
+        (_, Ok(fit)) => to_engine(s, w, statement, *fit, texts),
+        (Ok(_), Err(why)) => Err(sharding::against_wish(&refusal_words::of_engine(why)).into()),
+        (Err(refusal), Err(why)) => Err(refusal_words::of_plan(refusal, why).into()),
+    }
+}
+
+/// The error of a statement whose session or types do not fit the engine.
+#[cold]
+fn unfit_for_engine(s: &Session, place: TextPlace<'_>) -> Option<ErrorReport> {
+    let (settings, base) = (&s.state.settings, &s.state.defaults.base);
+    let reported = ["DateStyle", "IntervalStyle"].into_iter().filter_map(|name| Some((name, base.reported(name)?)));
+    let is_default = |(name, _): &(&str, &str)| settings.get(&name.to_ascii_lowercase()).is_none();
+    let all = settings.pairs().chain(base.pairs().chain(reported).filter(is_default));
+    if let Some(wanted) = engine_settings::unfit(all) {
+        return Some(sharding::cannot_read(wanted));
+    }
+    let has_user_types = matches!(place, TextPlace::Parse(prepared) if !prepared.user_types.is_empty());
+    has_user_types.then(|| sharding::cannot_read("types of parameters must be PostgreSQL's own"))
+}
+
+/// A read proven by the engine's rules runs outside of a transaction that has not begun, as on a standby: the next one may be of another shard.
+fn part_of(s: &Session, statement: &Statement, fit: EngineFit, texts: (TextPlace<'_>, Option<&[u8]>)) -> TransactionPart {
+    let is_deferred = matches!(s.lazy_begin, LazyBegin::Deferred(_) | LazyBegin::Reading(_)) && s.participants.is_none();
+    if is_deferred && lazy_begin::tie_of_read(s, asks_time(s, statement, fit, texts)).is_none() {
+        TransactionPart::Outside
+    } else {
+        TransactionPart::Within
+    }
+}
+
+/// True in doubt.
+fn asks_time(s: &Session, statement: &Statement, fit: EngineFit, (place, values): (TextPlace<'_>, Option<&[u8]>)) -> bool {
+    statement.has(StatementTrait::AsksTime) || fit.needs_transaction_time(place.text(s).unwrap_or_default(), values)
+}
+
+/// The engine has no transaction with the session's statements elsewhere, and reads each shard in one snapshot.
+#[cold]
+fn to_engine(
+    s: &Session,
+    w: &Context,
+    statement: &Statement,
+    fit: EngineFit,
+    texts: (TextPlace<'_>, Option<&[u8]>),
+) -> Result<ShardAim, Unaimed> {
+    if s.transaction() == FAILED || matches!(s.lazy_begin, LazyBegin::Failed(_)) {
+        // Any server gives the error of a failed transaction.
+        return Ok(ShardTarget::Any.into());
+    }
+    if s.participants.is_some() {
+        return Err(sharding::cannot_read_within().into());
+    }
+    if PlanWish::of(&s.state.settings) == PlanWish::OneShard {
+        return Err(sharding::against_wish("it reads rows of several shards").into());
+    }
+    let view = w.view();
+    let primary = view.primary.and_then(|at| view.nodes.get(at));
+    if primary.is_some_and(|primary| primary.id != fit.node) {
+        return Err(sharding::not_looked_at().into());
+    }
+    if let Some(report) = unfit_for_engine(s, texts.0) {
+        return Err(report.into());
+    }
+    if s.has_server() && s.sharding.here() == ENGINE && s.sharding.has_executed() {
+        return Err(sharding::cannot_read_again().into());
+    }
+    match lazy_begin::tie_of_read(s, asks_time(s, statement, fit, texts)) {
+        Some(rule) => Err(sharding::cannot_begin(rule).into()),
+        None => Ok(ShardAim { target: ShardTarget::Engine, part: TransactionPart::Outside }),
+    }
+}
+
+/// The shard of a statement's values. `values`: those of its parameters.
+fn shard(
+    s: &Session,
+    (plan, literals): (&ShardPlan, &LiteralGaps),
+    place: TextPlace<'_>,
+    values: Option<&BoundValues<'_>>,
+) -> Result<ShardTarget, ShardRefusal> {
+    let reader = literals.reader(place.text(s).unwrap_or_default());
+    // A server that stores letters otherwise than the client writes them hashes and compares other bytes.
+    let is_plain = s.recoding() == EncodingEffect::None;
+    let literal = |ordinal| reader.get(ordinal).filter(|literal| is_plain || literal.is_ascii());
+    let parameter = |number| values.and_then(|values| values.get(number)).filter(|value| is_plain || !may_be_recoded(value));
+    plan.shard(literal, parameter).map(ShardTarget::of)
+}
+
+/// Letters come as they are in both formats; bytes above 127 of a number are none, but are rare.
+#[cold]
+fn may_be_recoded(value: &BoundValue<'_>) -> bool {
+    const NUMBERS: [u32; 11] = [16, 20, 21, 23, 26, 700, 701, 1082, 1114, 1184, 2950];
+    let is_number = value.format == ValueFormat::Binary && NUMBERS.contains(&value.type_oid);
+    !is_number && value.bytes.is_some_and(|bytes| !bytes.is_ascii())
+}
+
+/// The plan of a text, made once for each meaning of its names.
+fn text_plan(s: &mut Session, w: &Context, statement: &Statement, place: TextPlace<'_>) -> Result<Rc<TextPlan>, Unaimed> {
+    if s.upstream().is_some_and(|upstream| !upstream.left.names_are_certain()) {
+        return uncertain_plan(s, w, statement, place).map(Rc::new);
+    }
+    let scope = (classify::place_of(s, w), s.account.known.sharding.edition());
+    if let Some(known) = statement.sharding.of(scope) {
+        return Ok(known);
+    }
+    let made = Rc::new(make_plan(s, statement, place, NameCertainty::Known)?);
+    // Without a catalog the scope says nothing of what names mean.
+    if scope.0 != 0 && place.text(s).is_some_and(|text| may_be_kept(statement, text)) {
+        statement.sharding.keep(scope, made.clone());
+    }
+    Ok(made)
+}
+
+/// The plan while the server may know another `search_path` or temporary tables. Where these count, a session outside of a transaction is asked
+/// for them first.
+#[cold]
+fn uncertain_plan(s: &mut Session, w: &Context, statement: &Statement, place: TextPlace<'_>) -> Result<TextPlan, Unaimed> {
+    let plan = make_plan(s, statement, place, NameCertainty::Unknown)?;
+    if matches!(plan, TextPlan::Refused(TextRefusal::UnknownName(_))) && s.transaction() == IDLE {
+        checkout::leave_reader(s, w);
+        if !s.replies().is_empty() {
+            return Err(Unaimed::Hold);
+        }
+        if !s.has_server() {
+            return make_plan(s, statement, place, NameCertainty::Known);
+        }
+    }
+    Ok(plan)
+}
+
+#[cold]
+fn make_plan(s: &Session, statement: &Statement, place: TextPlace<'_>, certainty: NameCertainty) -> Result<TextPlan, Unaimed> {
+    let text = place.text(s).unwrap_or_default();
+    let known = &s.account.known;
+    let (Some(tables), Some(catalog)) = (known.sharding.tables(), known.catalog()) else {
+        return if names_nothing(statement) && may_be_kept(statement, text) {
+            Ok(TextPlan::Anywhere)
+        } else {
+            Err(unknown(s).into())
+        };
+    };
+    let path = classify::path_in(s, &catalog);
+    let facts = PlanFacts { tables: &tables, catalog: &catalog, path: &path, certainty, prepared: &s.state.by_sql };
+    Ok(plan_of(statement, text, &facts))
+}
+
+fn names_nothing(statement: &Statement) -> bool {
+    statement.objects.all_names().is_none() && statement.state.functions.is_empty() && statement.runs.is_none()
+}
+
+#[cold]
+fn unknown(s: &Session) -> ErrorReport {
+    let database = &s.account.known.name;
+    let text = format!(
+        "it is not known yet how the tables of database \"{database}\" are spread over shards; the statement was not sent"
+    );
+    let why = s.account.known.sharding.error().unwrap_or_else(|| "The database was not looked at yet.".to_owned());
+    ErrorReport::error(sqlstate::CANNOT_CONNECT_NOW, text).detail(why).hint("Run the statement again.")
+}
+
+#[cold]
+fn too_long() -> ErrorReport {
+    ErrorReport::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, "the message is too long for its shard to be found")
+        .detail("With parallel_mode = on the text of each statement is analysed.")
+        .hint("Raise statement_analysis_max, or send fewer rows at once.")
+}
+
+enum BindAhead<'a> {
+    /// The Bind behind its names.
+    Here(&'a [u8]),
+    /// A Sync or a Flush comes first.
+    None,
+    /// As many bytes are needed to know.
+    More(usize),
+}
+
+/// Looks for the Bind of the statement that the first message prepares.
+fn bind_behind<'a>(here: &'a [u8], name: &[u8]) -> BindAhead<'a> {
+    let mut at = 0;
+    loop {
+        let rest = &here[at..];
+        let header = match read_header(rest) {
+            Ok(Some(header)) => header,
+            Ok(None) => return BindAhead::More(at + HEADER_BYTES),
+            Err(_) => return BindAhead::None,
+        };
+        let bytes = header.frame_bytes();
+        let Some(body) = rest.get(HEADER_BYTES..bytes) else { return BindAhead::More(at + bytes) };
+        match header.tag {
+            front::BIND => {
+                let names = split_cstr(body).and_then(|(_, rest)| split_cstr(rest));
+                if let Some((_, values)) = names.filter(|(statement, _)| key(statement) == name) {
+                    return BindAhead::Here(values);
+                }
+            }
+            front::PARSE | front::DESCRIBE | front::CLOSE | front::EXECUTE => {}
+            _ => return BindAhead::None,
+        }
+        at += bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_wire::write::{bare, message};
+
+    fn written(tag: u8, body: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        message(&mut out, tag, |out| out.extend_from_slice(body));
+        out
+    }
+
+    fn sync() -> Vec<u8> {
+        let mut out = Vec::new();
+        bare(&mut out, front::SYNC);
+        out
+    }
+
+    /// `None`: no Bind; a number of bytes that are needed, or the values.
+    fn look(messages: &[Vec<u8>], name: &[u8]) -> Option<Result<Vec<u8>, usize>> {
+        match bind_behind(&messages.concat(), name) {
+            BindAhead::Here(values) => Some(Ok(values.to_vec())),
+            BindAhead::More(bytes) => Some(Err(bytes)),
+            BindAhead::None => None,
+        }
+    }
+
+    #[test]
+    fn a_parse_finds_the_bind_of_its_statement_up_to_the_sync() {
+        let parse = written(front::PARSE, b"s\0select $1\0\0\0");
+        let bind = |name: &[u8]| written(front::BIND, &[b"\0", name, b"\0values"].concat());
+        let describe = written(front::DESCRIBE, b"Ss\0");
+        assert_eq!(look(&[parse.clone(), describe.clone(), bind(b"s"), sync()], b"s"), Some(Ok(b"values".to_vec())));
+        assert_eq!(look(&[parse.clone(), bind(b"t"), bind(b"s")], b"s"), Some(Ok(b"values".to_vec())), "another one is before");
+        assert_eq!(look(&[parse.clone(), describe.clone(), sync(), bind(b"s")], b"s"), None, "the next pipeline");
+        let flush = written(front::FLUSH, b"");
+        assert_eq!(look(&[parse.clone(), flush, bind(b"s")], b"s"), None, "the client waits for an answer");
+        let here = parse.len();
+        assert_eq!(look(std::slice::from_ref(&parse), b"s"), Some(Err(here + HEADER_BYTES)));
+        let whole = bind(b"s");
+        let cut = whole[..whole.len() - 1].to_vec();
+        assert_eq!(look(&[parse, cut], b"s"), Some(Err(here + whole.len())));
+    }
+}

@@ -1,0 +1,94 @@
+//! The plan of a text, kept with it.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use weir_cache::{bind_holds_a_moment, says_a_moment};
+use weir_shard::{EngineRefusal, ShardPlan, ShardRefusal};
+use weir_sql::facts::QualifiedName;
+use weir_sql::literal::LiteralGaps;
+
+#[derive(Debug)]
+pub enum TextPlan {
+    /// Names nothing of the database: any server will do.
+    Anywhere,
+    /// Names nothing that is sharded.
+    Cluster,
+    /// `literals`: where the text's literals stand. `engine`: for values that belong to several shards.
+    OneShard {
+        plan: ShardPlan,
+        literals: LiteralGaps,
+        engine: Result<EngineFit, NoEngine>,
+    },
+    /// About rows of several shards; the engine has the answer.
+    Engine(EngineFit),
+    Refused(TextRefusal),
+}
+
+/// The engine is ready, and answers the text as one server with all rows does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineFit {
+    /// The server on which the engine is ready.
+    pub node: u16,
+    /// True if the answer may depend on the time at which the transaction began, whatever its literals and parameters are.
+    pub asks_time: bool,
+}
+
+impl EngineFit {
+    /// True in doubt. `text`: the statement's own, or a Parse behind its name. `values`: a Bind behind its names.
+    pub fn needs_transaction_time(self, text: &[u8], values: Option<&[u8]>) -> bool {
+        self.asks_time || says_a_moment(text) || values.is_some_and(bind_holds_a_moment)
+    }
+}
+
+/// Why the engine does not answer a text.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NoEngine {
+    /// It holds definitions only, and would answer.
+    DefinesOnly,
+    /// It would answer, and something that it depends on has changed; the reason.
+    Behind(String),
+    Refused(EngineRefusal),
+    /// A table does not fit the engine; the reason.
+    Unfit(QualifiedName, String),
+    /// The function, operator, type or collation may be another one in the engine.
+    Stranger(QualifiedName),
+}
+
+/// Why a text is not carried out.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TextRefusal {
+    Plan(ShardRefusal, NoEngine),
+    /// The parser does not read it, or it is too long.
+    Unread,
+    Many,
+    /// A view or table whose definition reads sharded tables.
+    Reader(QualifiedName),
+    /// The definition of the sharded table cannot be used.
+    Unusable(QualifiedName, String),
+    /// The function may read sharded tables, all of whose rows no server has.
+    Function(String),
+    /// A trigger of the table calls such a function.
+    Trigger(QualifiedName),
+    /// The function, operator or type may answer otherwise on each server.
+    BoundToServer(QualifiedName),
+    Execute,
+    /// The table that the name means is not known: the session's `search_path` is not, or the table is new.
+    UnknownName(QualifiedName),
+}
+
+/// The meaning of names: number of the session's place, and of the reading of the sharded tables.
+pub type PlanScope = (u64, u64);
+
+/// The last plan of a text, kept with it.
+#[derive(Debug, Default)]
+pub struct KeptTextPlan(RefCell<Option<(PlanScope, Rc<TextPlan>)>>);
+
+impl KeptTextPlan {
+    pub fn of(&self, scope: PlanScope) -> Option<Rc<TextPlan>> {
+        self.0.borrow().as_ref().filter(|(known, _)| *known == scope).map(|(_, plan)| plan.clone())
+    }
+
+    pub fn keep(&self, scope: PlanScope, plan: Rc<TextPlan>) {
+        *self.0.borrow_mut() = Some((scope, plan));
+    }
+}

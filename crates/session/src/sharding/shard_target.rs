@@ -1,0 +1,167 @@
+//! Where a session's next statement belongs, and where its server connection leads.
+
+use weir_catalog::rule::RoutingRule;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ShardTarget {
+    /// The statement names nothing of the database: any server will do.
+    #[default]
+    Any,
+    /// Shard 0.
+    Cluster,
+    Shard(u16),
+    /// The engine, which reads rows of several shards.
+    Engine,
+}
+
+/// Stands for the engine among the numbers of shards.
+pub const ENGINE: u16 = u16::MAX;
+
+impl ShardTarget {
+    pub const fn of(shard: u16) -> ShardTarget {
+        if shard == 0 { ShardTarget::Cluster } else { ShardTarget::Shard(shard) }
+    }
+
+    /// The shard, or `ENGINE`, whose server is needed where the session has none.
+    pub const fn number(self) -> u16 {
+        match self {
+            ShardTarget::Any | ShardTarget::Cluster => 0,
+            ShardTarget::Shard(shard) => shard,
+            ShardTarget::Engine => ENGINE,
+        }
+    }
+
+    /// The rule of a statement that goes to `number`, where that is not 0.
+    pub const fn rule(self) -> RoutingRule {
+        match self {
+            ShardTarget::Engine => RoutingRule::Engine,
+            ShardTarget::Any | ShardTarget::Cluster | ShardTarget::Shard(_) => RoutingRule::OneShard,
+        }
+    }
+}
+
+/// How a statement in a transaction that has not begun on a server runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TransactionPart {
+    /// It may begin the transaction.
+    #[default]
+    Within,
+    /// It only reads, under a snapshot of its own: the transaction begins with another one.
+    Outside,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShardAim {
+    pub target: ShardTarget,
+    pub part: TransactionPart,
+}
+
+impl From<ShardTarget> for ShardAim {
+    fn from(target: ShardTarget) -> ShardAim {
+        ShardAim { target, part: TransactionPart::Within }
+    }
+}
+
+#[derive(Default)]
+pub struct SessionSharding {
+    /// Of the next statement.
+    aim: ShardAim,
+    /// Shard of the session's server connection, if it has one, or `ENGINE`.
+    here: u16,
+    /// True if something was executed behind the last Sync.
+    has_executed: bool,
+    /// True if the open transaction may have left something on its server connection that another one lacks.
+    is_tied: bool,
+}
+
+impl SessionSharding {
+    /// Where the next statement belongs.
+    #[inline]
+    pub fn target(&self) -> ShardTarget {
+        self.aim.target
+    }
+
+    pub fn here(&self) -> u16 {
+        self.here
+    }
+
+    /// True if the session's server connection is none of the next statement's.
+    #[inline]
+    pub fn is_elsewhere(&self) -> bool {
+        match self.aim.target {
+            // The engine's database is another one.
+            ShardTarget::Any => self.here == ENGINE,
+            target => target.number() != self.here,
+        }
+    }
+
+    pub fn set(&mut self, aim: ShardAim) {
+        self.aim = aim;
+    }
+
+    /// True if the next statement must not begin the transaction that it is in.
+    #[inline]
+    pub fn is_outside(&self) -> bool {
+        self.aim.part == TransactionPart::Outside
+    }
+
+    pub fn arrive(&mut self, shard: u16) {
+        self.here = shard;
+        self.has_executed = false;
+    }
+
+    #[inline]
+    pub fn note_executed(&mut self) {
+        self.has_executed = true;
+    }
+
+    #[inline]
+    pub fn note_synced(&mut self) {
+        self.has_executed = false;
+    }
+
+    #[inline]
+    pub fn note_ready(&mut self) {
+        self.aim = ShardAim::default();
+    }
+
+    /// Notes a statement of the open transaction, or the first behind one.
+    pub fn note_tie(&mut self, is_idle: bool, ties: bool) {
+        self.is_tied = ties || (self.is_tied && !is_idle);
+    }
+
+    /// A transaction begins.
+    #[inline]
+    pub fn untie(&mut self) {
+        self.is_tied = false;
+    }
+
+    pub fn is_tied(&self) -> bool {
+        self.is_tied
+    }
+
+    pub fn has_executed(&self) -> bool {
+        self.has_executed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_statements_of_the_engine_stay_on_its_connection() {
+        const TARGETS: [ShardTarget; 4] = [ShardTarget::Any, ShardTarget::Cluster, ShardTarget::Shard(2), ShardTarget::Engine];
+        for (here, expected) in
+            [(0, [false, false, true, true]), (2, [false, true, false, true]), (ENGINE, [true, true, true, false])]
+        {
+            let mut sharding = SessionSharding::default();
+            sharding.arrive(here);
+            let elsewhere = TARGETS.map(|target| {
+                sharding.set(target.into());
+                sharding.is_elsewhere()
+            });
+            assert_eq!(elsewhere, expected, "{here}");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The shard of a statement, for those who only ask.
+
+use crate::catalogs::KnownDatabase;
+use crate::session_state::by_sql::BySql;
+use crate::sharding::kept_plan::TextPlan;
+use crate::sharding::refusal_words;
+use crate::sharding::text_plan::{NameCertainty, PlanFacts, plan_of};
+use crate::statements::Statement;
+use weir_catalog::{Catalog, SearchPath};
+use weir_shard::ShardPlan;
+use weir_sql::key_terms::KeySource;
+use weir_sql::literal::literal_at;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ShownShard {
+    Shard(u16),
+    /// The values of its parameters name the shard.
+    ByParameters,
+    /// The engine, which sees all shards.
+    Engine,
+    /// The words of the error.
+    Refused(String),
+}
+
+/// `None`: the statement is the cluster's, as if nothing were sharded.
+pub fn shown_shard(
+    known: &KnownDatabase,
+    (catalog, path): (&Catalog, &SearchPath),
+    prepared: &BySql,
+    (statement, text): (&Statement, &str),
+) -> Option<ShownShard> {
+    let tables = known.sharding.tables()?;
+    let facts = PlanFacts { tables: &tables, catalog, path, certainty: NameCertainty::Known, prepared };
+    match plan_of(statement, text.as_bytes(), &facts) {
+        TextPlan::Anywhere | TextPlan::Cluster => None,
+        TextPlan::Refused(refusal) => Some(ShownShard::Refused(refusal_words::report(&refusal).message)),
+        TextPlan::Engine(_) => Some(ShownShard::Engine),
+        TextPlan::OneShard { plan, .. } if is_by_parameters(&plan) => Some(ShownShard::ByParameters),
+        TextPlan::OneShard { plan, engine, .. } => match plan.shard(|ordinal| literal_at(text.as_bytes(), ordinal), |_| None) {
+            Ok(0) => None,
+            Ok(shard) => Some(ShownShard::Shard(shard)),
+            Err(_) if engine.is_ok() => Some(ShownShard::Engine),
+            Err(refusal) => Some(ShownShard::Refused(refusal.to_string())),
+        },
+    }
+}
+
+fn is_by_parameters(plan: &ShardPlan) -> bool {
+    let ShardPlan::OneShard(one) = plan else { return false };
+    one.keys().iter().any(|key| matches!(key.term().source, KeySource::Parameter(_)))
+}

@@ -1,0 +1,196 @@
+//! The plan of a text: is it about sharded tables, and how is its shard found? Found once for each meaning of its names.
+
+use crate::session_state::by_sql::BySql;
+use crate::sharding::kept_plan::{EngineFit, NoEngine, TextPlan, TextRefusal};
+use crate::statements::{Statement, StatementTrait};
+use weir_catalog::{Catalog, SearchPath, StatementNames, UsedNames, builtin};
+use weir_shard::{EngineReadiness, RelationKind, ShardPlan, ShardTables, ShardedRelation, engine_takes, plan};
+use weir_sql::facts::{QualifiedName, StateKind, StatementVerb, TransactionEnd, TransactionVerb};
+use weir_sql::key_terms;
+use weir_sql::key_terms::{KeyTerms, NoTerms, TermProperty};
+use weir_sql::literal::LiteralGaps;
+
+/// How far a name without a schema is known to mean a relation of the catalog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameCertainty {
+    Known,
+    /// The session may have another `search_path`, or temporary tables that hide others.
+    Unknown,
+}
+
+/// Knowledge by which a text is planned.
+pub struct PlanFacts<'a> {
+    pub tables: &'a ShardTables,
+    pub catalog: &'a Catalog,
+    pub path: &'a SearchPath,
+    pub certainty: NameCertainty,
+    /// Texts that the session has prepared by SQL.
+    pub prepared: &'a BySql,
+}
+
+impl PlanFacts<'_> {
+    fn relation(&self, name: &QualifiedName) -> Option<(QualifiedName, &ShardedRelation)> {
+        let whole = self.catalog.with_schema(name, self.path).filter(|_| self.tables.has_name(&name.name))?;
+        self.tables.relation(&whole).map(|relation| (whole, relation))
+    }
+
+    /// True if a name may or may not mean a sharded table.
+    fn is_unsettled(&self, name: &QualifiedName) -> bool {
+        let is_hidden = name.schema.is_empty() && self.certainty == NameCertainty::Unknown;
+        self.tables.has_name(&name.name) && (is_hidden || self.catalog.with_schema(name, self.path).is_none())
+    }
+
+    fn kind(&self, name: &QualifiedName) -> RelationKind<'_> {
+        match self.relation(name).map(|(_, relation)| relation) {
+            Some(ShardedRelation::Sharded(table)) => RelationKind::Sharded(table),
+            Some(ShardedRelation::Reference) => RelationKind::Reference,
+            Some(ShardedRelation::Reader | ShardedRelation::Unusable(_)) => RelationKind::Unknown,
+            None => RelationKind::Single,
+        }
+    }
+
+    fn is_touched(&self, text: &str) -> bool {
+        let ends = |letter: char| !(letter.is_alphanumeric() || letter == '_');
+        text.split(ends).any(|word| {
+            self.tables.has_name(word)
+                || self.tables.has_name(&word.to_lowercase())
+                || self.tables.is_read_by(&word.to_lowercase())
+        })
+    }
+}
+
+/// `text`: the statement's own.
+pub fn plan_of(statement: &Statement, text: &[u8], facts: &PlanFacts<'_>) -> TextPlan {
+    if facts.tables.is_empty() {
+        return TextPlan::Cluster;
+    }
+    refusal_of(statement, text, facts).map_or_else(|| place_of(statement, text, facts), TextPlan::Refused)
+}
+
+/// Texts that cannot be looked into, and code that may read tables which one server has in part only.
+fn refusal_of(statement: &Statement, text: &[u8], facts: &PlanFacts<'_>) -> Option<TextRefusal> {
+    if is_opaque(statement, text) && facts.is_touched(&String::from_utf8_lossy(text)) {
+        return Some(TextRefusal::Unread);
+    }
+    if statement.has(StatementTrait::Executes) && facts.prepared.texts().any(|text| facts.is_touched(text)) {
+        return Some(TextRefusal::Execute);
+    }
+    let nothing = StatementNames::default();
+    let names = statement.objects.all_names().unwrap_or(&nothing);
+    for name in names.relations() {
+        if facts.is_unsettled(name) {
+            return Some(TextRefusal::UnknownName(name.clone()));
+        }
+        match facts.relation(name) {
+            Some((whole, ShardedRelation::Reader)) => return Some(TextRefusal::Reader(whole)),
+            Some((whole, ShardedRelation::Unusable(why))) => return Some(TextRefusal::Unusable(whole, why.clone())),
+            Some((_, ShardedRelation::Sharded(_) | ShardedRelation::Reference)) | None => {}
+        }
+    }
+    // PostgreSQL's own ones that run a text, such as query_to_xml, hold it in a value.
+    let may_read = |function: &&QualifiedName| facts.tables.is_read_by(&function.name) || builtin::runs_text(&function.name);
+    if let Some(function) = names.functions().iter().find(may_read) {
+        return Some(TextRefusal::Function(function.name.clone()));
+    }
+    if facts.tables.fires_any() {
+        let whole = |name: &QualifiedName| facts.catalog.with_schema(name, facts.path).unwrap_or_else(|| name.clone());
+        return statement.objects.written.iter().map(whole).find(|table| facts.tables.fires(table)).map(TextRefusal::Trigger);
+    }
+    None
+}
+
+/// True if the parser does not read all that the text runs: the body of a DO block is a string to it.
+fn is_opaque(statement: &Statement, text: &[u8]) -> bool {
+    let is_unread = statement.has(StatementTrait::Unread) || statement.state.leaves.has(StateKind::Unread);
+    is_unread || runs_code(statement, text)
+}
+
+/// True if the plan holds for all texts of one skeleton in all sessions: it depends on no string's content and on nothing that a session has prepared.
+pub fn may_be_kept(statement: &Statement, text: &[u8]) -> bool {
+    !is_opaque(statement, text) && !statement.has(StatementTrait::Executes)
+}
+
+fn place_of(statement: &Statement, text: &[u8], facts: &PlanFacts<'_>) -> TextPlan {
+    let names = statement.objects.all_names();
+    let is_sharded = |name: &QualifiedName| facts.relation(name).is_some();
+    let concerns_sharded = names.is_some_and(|names| names.relations().iter().any(is_sharded));
+    if !concerns_sharded {
+        return if is_free(statement, facts) { TextPlan::Anywhere } else { TextPlan::Cluster };
+    }
+    if statement.has(StatementTrait::Many) {
+        return TextPlan::Refused(TextRefusal::Many);
+    }
+    if let Some(bound) = names.and_then(|names| facts.catalog.bound_to_server(names, facts.path)) {
+        return TextPlan::Refused(TextRefusal::BoundToServer(bound.clone()));
+    }
+    let Ok(text) = std::str::from_utf8(text) else { return TextPlan::Refused(TextRefusal::Unread) };
+    let terms = match key_terms(text) {
+        Ok(terms) => terms,
+        Err(NoTerms::NotOneStatement) => return TextPlan::Refused(TextRefusal::Many),
+        Err(NoTerms::Unparsed | NoTerms::TooLarge) => return TextPlan::Refused(TextRefusal::Unread),
+    };
+    match plan(&terms, |name| facts.kind(name)) {
+        Ok(ShardPlan::Elsewhere) => TextPlan::Cluster,
+        Ok(ShardPlan::AnyShard) => TextPlan::Anywhere,
+        Ok(ShardPlan::OneShard(one)) => {
+            let literals = LiteralGaps::of(text.as_bytes(), one.literals());
+            TextPlan::OneShard { plan: ShardPlan::OneShard(one), literals, engine: engine_fit(names, &terms, facts) }
+        }
+        Err(refusal) => match engine_fit(names, &terms, facts) {
+            Ok(fit) => TextPlan::Engine(fit),
+            Err(why) => TextPlan::Refused(TextRefusal::Plan(refusal, why)),
+        },
+    }
+}
+
+/// Does the engine answer the text? Its readiness is asked last: where it lacks, the text would be answered.
+fn engine_fit(names: Option<&StatementNames>, terms: &KeyTerms, facts: &PlanFacts<'_>) -> Result<EngineFit, NoEngine> {
+    engine_takes(terms, |name| facts.kind(name)).map_err(NoEngine::Refused)?;
+    let nothing = StatementNames::default();
+    let names = names.unwrap_or(&nothing);
+    let used = UsedNames { operators: &terms.operators, collations: &terms.collations };
+    if let Some(stranger) = facts.catalog.engine_stranger(names, used, facts.path) {
+        return Err(NoEngine::Stranger(stranger.clone()));
+    }
+    let unfit = |(whole, _): (QualifiedName, _)| {
+        let reason = facts.tables.unfit_reason(&whole)?.to_owned();
+        Some(NoEngine::Unfit(whole, reason))
+    };
+    if let Some(unfit) = terms.relations.iter().filter_map(|name| facts.relation(name)).find_map(unfit) {
+        return Err(unfit);
+    }
+    match facts.tables.engine() {
+        EngineReadiness::Ready { node } => {
+            Ok(EngineFit { node: *node, asks_time: terms.properties.has(TermProperty::TransactionTime) })
+        }
+        EngineReadiness::DefinesOnly => Err(NoEngine::DefinesOnly),
+        EngineReadiness::Behind(why) => Err(NoEngine::Behind(why.clone())),
+    }
+}
+
+/// True if a statement may run on any server: it controls the transaction or the session, or reads nothing of the database.
+fn is_free(statement: &Statement, facts: &PlanFacts<'_>) -> bool {
+    match statement.transaction {
+        // A prepared transaction is ended where it was prepared, and nobody would know where.
+        TransactionVerb::Prepared | TransactionVerb::Many => return false,
+        TransactionVerb::End(TransactionEnd::Prepare) => return false,
+        TransactionVerb::Begin(_) | TransactionVerb::End(_) | TransactionVerb::Chain(_) | TransactionVerb::Within => return true,
+        TransactionVerb::None => {}
+    }
+    if statement.has(StatementTrait::OfSession) {
+        return true;
+    }
+    const BOUND: [StatementTrait; 4] =
+        [StatementTrait::Locks, StatementTrait::Executes, StatementTrait::Writes, StatementTrait::Notifies];
+    let is_bound = BOUND.into_iter().any(|one| statement.has(one)) || !statement.state.leaves.is_empty();
+    !is_bound
+        && statement
+            .objects
+            .all_names()
+            .is_none_or(|names| names.relations().is_empty() && facts.catalog.bound_to_server(names, facts.path).is_none())
+}
+
+/// True for `DO`, whose code is a string.
+fn runs_code(statement: &Statement, text: &[u8]) -> bool {
+    statement.verb == StatementVerb::Other && text.windows(2).any(|word| word.eq_ignore_ascii_case(b"do"))
+}

@@ -1,0 +1,160 @@
+//! Texts about rows of several shards: the engine's, or refused with what stands against it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+use weir_catalog::{Catalog, CatalogDraft, LookupUser};
+use weir_config::Config;
+use weir_session::session_state::by_sql::BySql;
+use weir_session::sharding::kept_plan::{NoEngine, TextPlan, TextRefusal};
+use weir_session::sharding::text_plan::{NameCertainty, PlanFacts, plan_of};
+use weir_session::statements::StatementCache;
+use weir_shard::{EngineReadiness, KeyColumn, PartitionRow, PartitionRowKind, ReaderRow, ShardTables};
+use weir_sql::facts::QualifiedName;
+use weir_sql::literal::literal_at;
+
+/// The part's number, then its values.
+const ROWS: &str = "
+    0 11 pg_catalog
+    0 2200 public
+    1 2803 11 count i
+    1 2108 11 sum i
+    1 1299 11 now f
+    1 20010 2200 twice i
+    2 20100 2200 orders r p
+    2 20101 2200 countries r p
+    2 20102 2200 single r p
+    2 20103 2200 all_orders v p
+    9 joe \"$user\",public";
+
+fn catalog() -> Catalog {
+    let mut draft = CatalogDraft::new(usize::MAX);
+    for row in ROWS.lines().map(str::trim).filter(|row| !row.is_empty()) {
+        let mut words = row.split(' ');
+        let part = words.next().and_then(|part| part.parse().ok()).unwrap();
+        let cells: Vec<Option<&[u8]>> = words.map(|cell| Some(cell.as_bytes())).collect();
+        draft.row(part, &cells).unwrap();
+    }
+    draft.finish(&Config::default().routing)
+}
+
+fn tables(engine: EngineReadiness) -> ShardTables {
+    let named = |name: &str| QualifiedName { schema: "public".into(), name: name.into() };
+    let row = |table: &str, kind| PartitionRow { table: named(table), kind, database: "shop".into() };
+    let half = |remainder: u16| {
+        let key = KeyColumn { name: "id".into(), type_oid: 23, modifier: -1, is_deterministic: true, is_c: true };
+        let kind = PartitionRowKind::Partition {
+            key: Some(key),
+            columns: vec!["id".into(), "note".into(), "day".into()],
+            bound: format!("FOR VALUES WITH (modulus 2, remainder {remainder})"),
+            shard: Some(remainder),
+        };
+        row("orders", kind)
+    };
+    let rows = [half(0), half(1), row("countries", PartitionRowKind::Reference)];
+    ShardTables::of_rows("shop", &rows, vec![ReaderRow::View(named("all_orders"))], &[0, 1]).with_engine(engine)
+}
+
+fn plan(text: &str, engine: EngineReadiness) -> TextPlan {
+    let (catalog, tables) = (catalog(), tables(engine));
+    let path = catalog.path(&LookupUser { user: "joe", has_role: false }, None);
+    let facts = PlanFacts {
+        tables: &tables,
+        catalog: &catalog,
+        path: &path,
+        certainty: NameCertainty::Known,
+        prepared: &BySql::default(),
+    };
+    let statement = StatementCache::new(Arc::new(Config::default()), 0, |_| None).of_text(text.as_bytes());
+    plan_of(&statement, text.as_bytes(), &facts)
+}
+
+/// In words: where the text goes, or why not.
+fn told(text: &str, engine: EngineReadiness) -> String {
+    match plan(text, engine) {
+        TextPlan::Anywhere => "anywhere".into(),
+        TextPlan::Cluster => "cluster".into(),
+        TextPlan::Engine(fit) => format!("engine, time {}", fit.needs_transaction_time(text.as_bytes(), None)),
+        TextPlan::OneShard { plan, engine, .. } => {
+            let shard = plan.shard(|ordinal| literal_at(text.as_bytes(), ordinal), |_| None);
+            match (shard, engine) {
+                (Ok(shard), _) => format!("shard {shard}"),
+                (Err(_), Ok(_)) => "engine by its values".into(),
+                (Err(refusal), Err(why)) => format!("{}, {}", refusal.name(), reason(&why)),
+            }
+        }
+        TextPlan::Refused(TextRefusal::Plan(refusal, why)) => format!("{}, {}", refusal.name(), reason(&why)),
+        TextPlan::Refused(refusal) => format!("{refusal:?}").split('(').next().unwrap().to_owned(),
+    }
+}
+
+fn reason(why: &NoEngine) -> String {
+    match why {
+        NoEngine::DefinesOnly => "defines only".into(),
+        NoEngine::Behind(why) => format!("behind: {why}"),
+        NoEngine::Refused(refusal) => refusal.name().into(),
+        NoEngine::Unfit(name, _) => format!("unfit {name}"),
+        NoEngine::Stranger(name) => format!("stranger {name}"),
+    }
+}
+
+#[test]
+fn a_query_of_several_shards_is_the_engines_if_nothing_stands_against_it() {
+    for (text, expected) in [
+        ("select count(*) from orders", "engine, time false"),
+        ("select note from public.orders o join countries c on c.id = o.id order by 1", "engine, time false"),
+        ("explain select * from orders", "engine, time false"),
+        ("select note from orders where id in (1, 2, 3, 4)", "engine, time false"),
+        ("select note from orders where id = 1", "shard 0"),
+        // Two shards, by the values that a text has.
+        ("select a.note from orders a, orders b where a.id = 1 and b.id = 3", "engine by its values"),
+        ("select note from orders where id = $1", "engine by its values"),
+        ("select * from countries", "anywhere"),
+        ("select * from single", "cluster"),
+        ("select count(*) from orders, single", "key_not_fixed, single_relation"),
+        ("select count(*) from orders where note = 'x' for update", "key_not_fixed, locks_rows"),
+        ("select twice(id) from orders", "key_not_fixed, stranger twice"),
+        ("select id::mood from orders", "key_not_fixed, stranger mood"),
+        ("update orders set note = 'x'", "key_not_fixed, not_one_query"),
+        ("with d as (delete from orders returning id) select count(*) from d", "key_not_fixed, writes"),
+        ("select ctid from orders", "system_columns, system_columns"),
+        ("select * from all_orders, orders", "Reader"),
+        ("select count(*) from orders; select 1", "Many"),
+        ("select orders from orders", "key_not_fixed, whole_row"),
+    ] {
+        assert_eq!(told(text, EngineReadiness::Ready { node: 0 }), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_query_whose_answer_depends_on_the_begin_of_the_transaction_is_known() {
+    for (text, expected) in [
+        ("select count(*) from orders where day < 'today'", "engine, time true"),
+        ("select count(*) from orders where day < date '2024-02-03'", "engine, time false"),
+        ("select count(*) from orders where day < now()", "engine, time true"),
+        ("select count(*) from orders where day < current_date", "engine, time true"),
+        ("select note::timestamp from orders", "engine, time true"),
+        ("select count(*) from orders where day < e'n\\x6fw'", "engine, time true"),
+    ] {
+        assert_eq!(told(text, EngineReadiness::Ready { node: 0 }), expected, "{text}");
+    }
+    let TextPlan::Engine(fit) = plan("select count(*) from orders where day < $1", EngineReadiness::Ready { node: 0 }) else {
+        panic!("a plan")
+    };
+    let bind = |value: &[u8]| [&[0, 0, 0, 1][..], &(value.len() as u32).to_be_bytes(), value, &[0, 0]].concat();
+    let asks = |value: &[u8]| fit.needs_transaction_time(b"select count(*) from orders where day < $1", Some(&bind(value)));
+    assert!(asks(b"Tomorrow") && !asks(b"2024-02-03"));
+}
+
+#[test]
+fn an_engine_that_is_not_ready_is_named_only_where_it_would_answer() {
+    let behind = || EngineReadiness::Behind("rights have changed".into());
+    for (text, defines_only, is_behind) in [
+        ("select count(*) from orders", "key_not_fixed, defines only", "key_not_fixed, behind: rights have changed"),
+        ("select count(*) from orders, single", "key_not_fixed, single_relation", "key_not_fixed, single_relation"),
+        ("select note from orders where id = 1", "shard 0", "shard 0"),
+    ] {
+        assert_eq!(told(text, EngineReadiness::DefinesOnly), defines_only, "{text}");
+        assert_eq!(told(text, behind()), is_behind, "{text}");
+    }
+}

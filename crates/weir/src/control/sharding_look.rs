@@ -1,0 +1,235 @@
+//! Reads how a database's tables are spread over shards (`parallel_mode`), from the engine beside it.
+//!
+//! A part of each look of `catalog_watch`, whose connection to the database it uses. The engine is another database of the same server.
+
+use crate::control::control_conn::ControlConn;
+use crate::control::control_context::ControlContext;
+use crate::control::engine_state::{self, ENGINE_NOTE, ENGINE_NOTE_THERE, EngineNote, EngineSeen, Fingerprint};
+use crate::control::shard_catalog::{SHARDED_TABLES, UNFIT_COLUMNS};
+use crate::log::{Level, LogOrigin};
+use crate::runtime::pool::server_conn::OpenError;
+use weir_catalog::CatalogQuery;
+use weir_config::Config;
+use weir_session::catalogs::{Edition, KnownDatabase, UNKNOWN};
+use weir_shard::{EngineReadiness, KeyColumn, PartitionRow, PartitionRowKind, ReaderRow, ShardTables, ShardedRelation};
+use weir_sql::facts::QualifiedName;
+
+/// Results of the last look.
+#[derive(Default)]
+pub struct ShardingWatch {
+    pub(super) engine: Option<ControlConn>,
+    rows: Option<Vec<PartitionRow>>,
+    readers_of: Edition,
+    shards: Vec<u16>,
+    readiness: EngineReadiness,
+    pub(super) is_warned: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ShardingError {
+    #[error(transparent)]
+    Server(#[from] OpenError),
+    #[error("its engine \"{0}\" answered with a row of another form")]
+    Row(String),
+    #[error("the server answered with a row of another form")]
+    Fingerprint,
+}
+
+/// A database of the engine's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EngineSighting {
+    None,
+    Trusted,
+    /// Its owner is neither a superuser nor the user of the look: whoever may create databases could lead others' statements astray.
+    Others,
+}
+
+/// Not cancel safe.
+pub async fn sight_engine(line: &mut ControlConn, engine: &str) -> Result<EngineSighting, OpenError> {
+    let rows = line.query(&owner(engine)).await?;
+    Ok(match rows.into_iter().flatten().flatten().next().as_deref() {
+        None => EngineSighting::None,
+        Some("t") => EngineSighting::Trusted,
+        Some(_) => EngineSighting::Others,
+    })
+}
+
+fn owner(engine: &str) -> String {
+    let mut sql = "SELECT r.rolsuper OR r.rolname OPERATOR(pg_catalog.=) current_user FROM pg_catalog.pg_database AS d \
+        JOIN pg_catalog.pg_roles AS r ON r.oid OPERATOR(pg_catalog.=) d.datdba WHERE d.datname OPERATOR(pg_catalog.=) "
+        .to_owned();
+    weir_wire::write::literal(&mut sql, engine);
+    sql
+}
+
+/// Publishes the database's sharded tables if they changed. `edition`: of the catalog just read. Not cancel safe.
+pub async fn look(
+    c: &ControlContext,
+    database: &KnownDatabase,
+    line: &mut ControlConn,
+    watch: &mut ShardingWatch,
+    edition: Edition,
+) -> Result<(), ShardingError> {
+    let config = c.shared.config.load_full();
+    let rows = match &mut watch.engine {
+        Some(engine) => partitions(engine, &config.sharding.engine_of(&database.name)).await?,
+        None => Vec::new(),
+    };
+    let shards = shards_of(&config);
+    let readiness = match &mut watch.engine {
+        Some(engine) if !rows.is_empty() => readiness(&config, &database.name, line, engine, &rows).await?,
+        Some(_) | None => EngineReadiness::DefinesOnly,
+    };
+    let is_same = edition != UNKNOWN
+        && watch.readers_of == edition
+        && watch.shards == shards
+        && watch.rows.as_ref() == Some(&rows)
+        && watch.readiness == readiness;
+    if is_same && database.sharding.edition() != 0 {
+        return Ok(());
+    }
+    let readers = if rows.is_empty() { Vec::new() } else { readers(line).await? };
+    let unfit = match &mut watch.engine {
+        Some(engine) => unfit_columns(engine).await?,
+        None => Vec::new(),
+    };
+    let tables = ShardTables::of_rows(&database.name, &rows, readers, &shards);
+    let tables = tables.with_unfit_columns(unfit).with_engine(readiness.clone());
+    tell(c, database, &tables);
+    tell_readiness(c, database, &watch.readiness, &readiness);
+    database.sharding.publish(tables);
+    (watch.rows, watch.readers_of, watch.shards, watch.readiness) = (Some(rows), edition, shards, readiness);
+    Ok(())
+}
+
+/// `line` and `engine` lead to one server. Not cancel safe.
+async fn readiness(
+    config: &Config,
+    database: &str,
+    line: &mut ControlConn,
+    engine: &mut ControlConn,
+    rows: &[PartitionRow],
+) -> Result<EngineReadiness, ShardingError> {
+    let Some(of_engine) = first_cell(&engine.query(ENGINE_NOTE_THERE).await?) else {
+        return Ok(EngineReadiness::DefinesOnly);
+    };
+    let note = engine.query_by_name(ENGINE_NOTE).await?;
+    let cell = |at: usize| note.first().and_then(|row| row.get(at)?.clone()).unwrap_or_default();
+    let mut names: Vec<(&str, &str)> = rows.iter().map(|row| (&*row.table.schema, &*row.table.name)).collect();
+    names.dedup();
+    let fingerprint = line.query(&engine_state::fingerprint_query(&engine_state::listed(names.into_iter()))).await?;
+    let seen = EngineSeen {
+        node: engine.address.node,
+        note: EngineNote::of_text(&cell(0)),
+        fingerprint: Fingerprint::of_rows(&fingerprint).ok_or(ShardingError::Fingerprint)?,
+        of_engine,
+        place: cell(1),
+        addresses: engine_state::addresses_of(config),
+    };
+    Ok(engine_state::readiness(&seen, database))
+}
+
+fn first_cell(rows: &[Vec<Option<String>>]) -> Option<String> {
+    rows.first()?.first()?.clone()
+}
+
+/// Not cancel safe.
+async fn unfit_columns(engine: &mut ControlConn) -> Result<Vec<(QualifiedName, String)>, ShardingError> {
+    let rows = engine.query(UNFIT_COLUMNS).await?;
+    let column = |row: Vec<Option<String>>| {
+        let mut cells = row.into_iter().map(Option::unwrap_or_default);
+        Some((QualifiedName { schema: cells.next()?, name: cells.next()? }, cells.next()?))
+    };
+    Ok(rows.into_iter().filter_map(column).collect())
+}
+
+fn shards_of(config: &Config) -> Vec<u16> {
+    std::iter::once(0).chain(config.sharding.nodes.iter().map(|node| node.shard)).collect()
+}
+
+/// Not cancel safe.
+async fn partitions(engine: &mut ControlConn, name: &str) -> Result<Vec<PartitionRow>, ShardingError> {
+    let rows = engine.query(SHARDED_TABLES).await?;
+    rows.iter().map(|row| partition(row).ok_or_else(|| ShardingError::Row(name.to_owned()))).collect()
+}
+
+fn partition(row: &[Option<String>]) -> Option<PartitionRow> {
+    let cell = |at: usize| row.get(at).and_then(|cell| cell.as_deref());
+    let kind = match cell(2)? {
+        "r" => PartitionRowKind::Reference,
+        _ => PartitionRowKind::Partition {
+            key: key(row),
+            columns: serde_json::from_str(cell(7)?).ok()?,
+            bound: cell(8)?.to_owned(),
+            shard: cell(9).and_then(|number| number.parse().ok()),
+        },
+    };
+    let table = QualifiedName { schema: cell(0)?.to_owned(), name: cell(1)?.to_owned() };
+    Some(PartitionRow { table, kind, database: cell(12).unwrap_or_default().to_owned() })
+}
+
+fn key(row: &[Option<String>]) -> Option<KeyColumn> {
+    let cell = |at: usize| row.get(at).and_then(|cell| cell.as_deref());
+    Some(KeyColumn {
+        name: cell(3)?.to_owned(),
+        type_oid: cell(4)?.parse().ok()?,
+        modifier: cell(11)?.parse().ok()?,
+        is_deterministic: cell(5)? == "t",
+        is_c: cell(6)? == "t",
+    })
+}
+
+/// Not cancel safe.
+async fn readers(line: &mut ControlConn) -> Result<Vec<ReaderRow>, ShardingError> {
+    let rows = line.query_catalog(CatalogQuery::ShardReaders).await?;
+    Ok(rows.into_iter().filter_map(reader).collect())
+}
+
+fn reader(row: Vec<Option<String>>) -> Option<ReaderRow> {
+    let mut cells = row.into_iter().map(Option::unwrap_or_default);
+    let (kind, name) = (cells.next()?, QualifiedName { schema: cells.next()?, name: cells.next()? });
+    let text = cells.next()?;
+    Some(match kind.as_str() {
+        "v" => ReaderRow::View(name),
+        "f" => ReaderRow::Function { name, definition: text },
+        _ => ReaderRow::Trigger { table: name, function: text },
+    })
+}
+
+/// Names the tables that cannot be used.
+fn tell(c: &ControlContext, database: &KnownDatabase, tables: &ShardTables) {
+    let who = LogOrigin { database: &database.name, ..LogOrigin::default() };
+    for (name, relation) in tables.sorted() {
+        if let ShardedRelation::Unusable(why) = relation {
+            let text = format_args!(
+                "sharded table \"{}\".\"{}\" of database \"{}\" is not used, and statements that name it are refused: {why}",
+                name.schema, name.name, database.name
+            );
+            c.shared.log.write(Level::Warning, &who, text);
+        }
+    }
+}
+
+fn tell_readiness(c: &ControlContext, database: &KnownDatabase, then: &EngineReadiness, now: &EngineReadiness) {
+    let who = LogOrigin { database: &database.name, ..LogOrigin::default() };
+    let name = &database.name;
+    match now {
+        _ if then == now => {}
+        EngineReadiness::Ready { .. } => {
+            let text = format_args!("the engine of database \"{name}\" answers statements over several shards");
+            c.shared.log.write(Level::Log, &who, text);
+        }
+        EngineReadiness::Behind(reason) => {
+            let text = format_args!("the engine of database \"{name}\" answers no statements over several shards: {reason}");
+            c.shared.log.write(Level::Warning, &who, text);
+        }
+        EngineReadiness::DefinesOnly => {
+            let text = format_args!("the engine of database \"{name}\" holds definitions only");
+            c.shared.log.write(Level::Log, &who, text);
+        }
+    }
+}
+
+pub fn own_texts() -> Vec<String> {
+    vec![owner("name")]
+}

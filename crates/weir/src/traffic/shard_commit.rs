@@ -1,0 +1,219 @@
+//! The waits of a commit on several shards: parts are prepared, and end as the server decides that commits first.
+//! `weir_session::participants` says when.
+
+use crate::log::Level;
+use crate::runtime::lease;
+use crate::runtime::pool::conn_opening;
+use crate::runtime::pool::server_conn::{OpenError, Rows, ServerConn};
+use crate::runtime::pool::{CheckoutPatience, CheckoutWait};
+use crate::runtime::worker::Worker;
+use crate::traffic::served::ServedSession;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use weir_failover::commit_outcome::{LogLineage, TransactionNumber};
+use weir_failover::prepared_name::PreparedName;
+use weir_io::reactor::parked;
+use weir_session::conn::Conn;
+use weir_session::fault::{ErrorReport, sqlstate};
+use weir_session::participants::shard_parts::{CommitPhase, PreparedEnd};
+use weir_session::participants::{self, commit_steps};
+
+/// Longest wait for one answer. Meanwhile connections to other shards, and their locks, are held: a server that hangs must not keep them for long.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+
+/// Longest wait for a server that is lost between the two commits. Afterwards whoever finds the prepared part commits it.
+const INSIST_LIMIT: Duration = Duration::from_secs(10);
+
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// SQLSTATE of a name that is not prepared: somebody has ended it. Source: `LockGXact` in twophase.c.
+const NOT_PREPARED: &str = "42704";
+
+/// The number of the open transaction on the server that decides.
+const NUMBER: &str = "SELECT pg_catalog.txid_current(), (pg_catalog.pg_control_system()).system_identifier, \
+    pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8), \
+    pg_catalog.floor(1000 OPERATOR(pg_catalog.*) pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()))::pg_catalog.int8";
+
+/// Does what the session's commit waits for. An error ends the session. Not cancel safe.
+pub async fn go_on(served: &mut ServedSession) -> Result<(), ErrorReport> {
+    match participants::phase(&served.s) {
+        CommitPhase::Prepares => {
+            match prepare_all(served).await {
+                Ok((decides, conns)) => participants::prepared(&mut served.s, decides, conns),
+                Err(fault) => commit_steps::cannot_commit(&mut served.s, &served.w, fault),
+            }
+            Ok(())
+        }
+        CommitPhase::Ends(decides, end) => {
+            end_all(served, decides, end).await;
+            participants::ended(&mut served.s);
+            served.pump().take_held()
+        }
+        CommitPhase::Open | CommitPhase::Prepared(_) => Ok(()),
+    }
+}
+
+/// Not cancel safe.
+async fn prepare_all(served: &mut ServedSession) -> Result<(TransactionNumber, Vec<Box<Conn>>), ErrorReport> {
+    let decides = match participants::known_number(&served.s) {
+        Some(number) => number,
+        None => ask_number(served).await?,
+    };
+    let (w, host) = (served.w.clone(), served.sockets.host.clone());
+    let waiting: Vec<ServerConn> =
+        participants::take_parked(&mut served.s).into_iter().filter_map(|conn| host.parked(conn)).collect();
+    let (mut prepared, mut failure) = (Vec::new(), None);
+    for conn in waiting {
+        if failure.is_some() {
+            w.close_conn(conn);
+            continue;
+        }
+        let address = conn.status.address.clone();
+        let text = format!("PREPARE TRANSACTION '{}'", PreparedName { shard: address.shard, decides });
+        let (conn, said) = ask(&w, conn, &text).await;
+        match said {
+            Ok(_) => prepared.push(conn),
+            Err(error) => {
+                // Closed: its server rolls back, unless it has prepared and only its answer is lost.
+                w.close_conn(conn);
+                failure = Some(fault_of(
+                    &error,
+                    &format!("The transaction could not be prepared on {address}, and was rolled back everywhere."),
+                ));
+            }
+        }
+    }
+    let Some(fault) = failure else {
+        return Ok((decides, prepared.into_iter().map(|conn| host.park_whole(conn)).collect()));
+    };
+    for conn in prepared {
+        end_one(&w, conn, decides, PreparedEnd::RollBack).await;
+    }
+    Err(fault)
+}
+
+fn fault_of(error: &OpenError, detail: &str) -> ErrorReport {
+    let fault = match error {
+        OpenError::Refused { .. } => error.fault(),
+        _ => ErrorReport::error(sqlstate::SERIALIZATION_FAILURE, error.to_string()).hint("Run the transaction again."),
+    };
+    fault.detail(detail)
+}
+
+/// Asks over the session's own connection, at rest within its transaction. Not cancel safe.
+async fn ask_number(served: &mut ServedSession) -> Result<TransactionNumber, ErrorReport> {
+    let lost = || ErrorReport::error(sqlstate::SERIALIZATION_FAILURE, "the transaction has lost its server connection");
+    let (conn, upstream) = participants::lend(&mut served.s).ok_or_else(lost)?;
+    let conn = served.sockets.host.whole(conn).ok_or_else(lost)?;
+    let node = conn.status.address.node;
+    let (conn, said) = ask(&served.w, conn, NUMBER).await;
+    let conn = served.sockets.host.take(conn);
+    participants::put_back(&mut served.s, conn, upstream);
+    let rows = said.map_err(|error| fault_of(&error, "The server that decides does not tell the number of its transaction."))?;
+    read_number(&rows, node)
+        .ok_or_else(|| ErrorReport::error(sqlstate::CANNOT_CONNECT, format!("node {node} tells no number of its transaction")))
+}
+
+fn read_number(rows: &Rows, node: u16) -> Option<TransactionNumber> {
+    let [xid, system, timeline, said_ms] = rows.first()?.as_slice() else { return None };
+    let line =
+        LogLineage { system: system.as_deref()?.parse().ok()?, timeline: u32::from_str_radix(timeline.as_deref()?, 16).ok()? };
+    Some(TransactionNumber { xid: xid.as_deref()?.parse().ok()?, node, line, said_ms: said_ms.as_deref()?.parse().ok()? })
+}
+
+/// Not cancel safe.
+async fn end_all(served: &mut ServedSession, decides: TransactionNumber, end: PreparedEnd) {
+    let (w, host) = (served.w.clone(), served.sockets.host.clone());
+    for conn in participants::take_prepared(&mut served.s) {
+        let address = conn.status.address.clone();
+        let is_ended = match host.parked(conn) {
+            Some(conn) => end_one(&w, conn, decides, end).await,
+            None => false,
+        };
+        let is_left = match end {
+            _ if is_ended => false,
+            PreparedEnd::Commit => !insist(served, address.node, address.shard, decides).await,
+            PreparedEnd::RollBack => true,
+        };
+        if is_left {
+            let name = PreparedName { shard: address.shard, decides };
+            let text = format_args!("the prepared transaction {name} on {address} could not be ended; it is tried again");
+            w.shared.log.say(Level::Warning, text);
+        }
+    }
+}
+
+/// True if the part has ended. Not cancel safe.
+async fn end_one(w: &Rc<Worker>, conn: ServerConn, decides: TransactionNumber, end: PreparedEnd) -> bool {
+    let text = text_of(PreparedName { shard: conn.status.address.shard, decides }, end);
+    let (conn, said) = ask(w, conn, &text).await;
+    match said {
+        Ok(_) => give_back(w, conn),
+        Err(OpenError::Refused { sqlstate, .. }) if sqlstate == NOT_PREPARED => give_back(w, conn),
+        Err(_) => {
+            w.close_conn(conn);
+            return false;
+        }
+    }
+    true
+}
+
+fn text_of(name: PreparedName, end: PreparedEnd) -> String {
+    match end {
+        PreparedEnd::Commit => format!("COMMIT PREPARED '{name}'"),
+        PreparedEnd::RollBack => format!("ROLLBACK PREPARED '{name}'"),
+    }
+}
+
+/// Tries again over new connections: the transaction is committed, and its client waits. Not cancel safe.
+async fn insist(served: &ServedSession, node: u16, shard: u16, decides: TransactionNumber) -> bool {
+    let (w, deadline) = (&served.w, served.w.now() + INSIST_LIMIT);
+    debug_assert_ne!(shard, 0, "shard 0 decides where it takes part");
+    let pool = served.sockets.host.pools.of_node(w, node);
+    while w.now() < deadline {
+        let wait = CheckoutWait { since: w.now(), patience: CheckoutPatience::ToldAtOnce };
+        if let Ok(Ok(conn)) = lease::lease_conn(w, &pool, node, &[], wait, || w.now() >= deadline).await
+            && end_one(w, conn, decides, PreparedEnd::Commit).await
+        {
+            return true;
+        }
+        let until = w.now() + PERIOD;
+        while w.now() < until {
+            w.reactor.wake_at(until);
+            parked().await;
+        }
+    }
+    false
+}
+
+/// Ends a transaction over a connection whose session has rolled it back elsewhere. Runs as its own task.
+pub async fn roll_back(w: Rc<Worker>, conn: ServerConn) {
+    let (conn, said) = ask(&w, conn, "ROLLBACK").await;
+    match said {
+        Ok(_) => give_back(&w, conn),
+        Err(_) => w.close_conn(conn),
+    }
+}
+
+/// Not cancel safe.
+async fn ask(w: &Worker, conn: ServerConn, text: &str) -> (ServerConn, Result<Rows, OpenError>) {
+    conn_opening::ask(w, conn, text, Instant::now() + ANSWER_LIMIT).await
+}
+
+fn give_back(w: &Rc<Worker>, conn: ServerConn) {
+    let pool = conn.transport.pool.clone();
+    pool.give_back(w, conn);
+}
+
+pub fn own_texts() -> Vec<String> {
+    let line = LogLineage { system: 1, timeline: 1 };
+    let decides = TransactionNumber { xid: std::num::NonZeroU64::MIN, node: 0, line, said_ms: 1 };
+    let name = PreparedName { shard: 1, decides };
+    vec![
+        NUMBER.to_owned(),
+        format!("PREPARE TRANSACTION '{name}'"),
+        text_of(name, PreparedEnd::Commit),
+        text_of(name, PreparedEnd::RollBack),
+        "ROLLBACK".to_owned(),
+    ]
+}

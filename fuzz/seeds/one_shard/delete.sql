@@ -1,0 +1,1 @@
+EXPLAIN ANALYZE DELETE FROM n USING t TABLESAMPLE system (1), f($1) WITH ORDINALITY WHERE n.k = 5.5 AND t.ctid = '(0,1)' AND n.k::regclass = E'a'

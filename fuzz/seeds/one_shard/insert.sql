@@ -1,0 +1,1 @@
+INSERT INTO t AS q (x, id) VALUES (1, 5), ('a', - ( 6 )), (DEFAULT, $2::int8) ON CONFLICT (id) DO UPDATE SET x = excluded.x RETURNING (SELECT y FROM u WHERE u.id = q.id)

@@ -1,0 +1,1 @@
+SELECT * FROM t JOIN u USING (id) LEFT JOIN s ON s.k = t.x AND s.k = 'a' WHERE t.id = 5 AND u.id = $1 AND (t.x, y) = (-1, 2.5)

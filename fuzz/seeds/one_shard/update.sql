@@ -1,0 +1,1 @@
+UPDATE t SET (x, y) = (1, 2) FROM u FULL JOIN ref ON u.id = ref.id WHERE t.id = u.id AND t.id IN (5) AND u.id = ANY (ARRAY['5'::int])
