@@ -520,9 +520,13 @@ impl Socket {
         }
     }
 
-    /// Sends a last message and closes. Reads first: a close with unread bytes is a reset, which may lose the message.
+    /// Sends a last message and closes. Reads first: a close with unread bytes is a reset, which may lose the message. Bytes that
+    /// arrive after the last read cause one, too, but the peer sees the end first.
     pub fn part(self, reactor: &Reactor, words: &[u8]) {
         let _ = self.try_write(reactor, words, &[]);
+        if self.tls.is_none() && self.is_sent(reactor) {
+            let _ = rustix::net::shutdown(self.stream.fd(), rustix::net::Shutdown::Write);
+        }
         let mut unread = [0; 4096];
         for _ in 0..UNREAD_READS_MAX {
             match self.try_read(reactor, &mut unread) {

@@ -14,7 +14,7 @@ use crate::runtime::shared::SharedState;
 use crate::runtime::tls_choice::{CertificateCheck, TlsAttempt, plan};
 use crate::runtime::tls_files::certificate::end_point;
 use crate::runtime::tls_files::server_name;
-use rustix::net::RecvFlags;
+use rustix::net::{RecvFlags, Shutdown};
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
@@ -95,16 +95,13 @@ impl ControlStream {
                 })
             }
         };
-        self.take_unread();
-    }
-
-    /// A close with unread data is a reset, which the server logs and which may lose the farewell.
-    fn take_unread(&self) {
-        let socket = match self {
+        let socket = match &*self {
             ControlStream::Tcp(stream) => stream.as_fd(),
             ControlStream::Unix(stream) => stream.as_fd(),
             ControlStream::Tls(stream) => stream.get_ref().0.as_fd(),
         };
+        // Data may arrive after the last read: a close with unread data is a reset, which the server logs, but not behind an end.
+        let _ = rustix::net::shutdown(socket, Shutdown::Write);
         let mut unread = [0; PIECE_BYTES];
         for _ in 0..UNREAD_READS_MAX {
             match rustix::net::recv(socket, &mut unread, RecvFlags::DONTWAIT) {

@@ -224,10 +224,11 @@ fn debians_clients_hear_from_weir_what_they_hear_from_pgpool() {
     for (name, arguments, columns) in [
         ("pcp_node_count", vec![], vec![]),
         ("pcp_node_count", vec!["-v"], vec![]),
-        // Time of the last change; replication as Pgpool-II finds it needs names that these servers lack.
-        ("pcp_node_info", vec![], vec![9, 10, 11, 12]),
-        ("pcp_node_info", vec!["-n", "1"], vec![9, 10, 11, 12]),
-        ("pcp_node_info", vec!["2"], vec![9, 10, 11, 12]),
+        // The lag, which each measures at its own time; the time of the last change; replication as Pgpool-II finds it needs names
+        // that these servers lack.
+        ("pcp_node_info", vec![], vec![8, 9, 10, 11, 12]),
+        ("pcp_node_info", vec!["-n", "1"], vec![8, 9, 10, 11, 12]),
+        ("pcp_node_info", vec!["2"], vec![8, 9, 10, 11, 12]),
         ("pcp_node_info", vec!["-n", "77"], vec![]),
         ("pcp_watchdog_info", vec![], vec![]),
         ("pcp_watchdog_info", vec!["-v", "-n", "0"], vec![]),
