@@ -15,6 +15,7 @@ use crate::replies::ExpectedReply;
 use crate::session::{
     ClientStatement, LocalPortal, MessageSkip, MisreadExtent, PreparedChange, Session, SessionServer, SubstituteFault,
 };
+use crate::sharding::engine_snapshots;
 use crate::statements::{self, ParseNaming, PreparedStatement, Statement, StatementTrait};
 use crate::stats::StatCounter;
 use crate::unit::StatementMessage;
@@ -94,6 +95,11 @@ pub fn on_parse(s: &mut Session, w: &Context, header: MessageHeader) -> Result<M
     }
     if s.sharding.is_elsewhere() {
         return refuse(s, w, header, sharding::cannot_span(s));
+    }
+    if s.sharding.lacks_snapshots()
+        && let Some(flow) = engine_snapshots::before(s, w)
+    {
+        return Ok(flow);
     }
     match name {
         None => match reuse::choose(s, w, &prepared, header) {

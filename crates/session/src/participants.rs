@@ -26,7 +26,6 @@ use crate::upstream::UpstreamState;
 use crate::upstream::numbered::XidState;
 use std::rc::Rc;
 use std::time::Duration;
-use weir_config::CrossShardReads;
 use weir_failover::commit_outcome::TransactionNumber;
 use weir_sql::facts::{BeginOptions, StatementVerb, TransactionEnd, TransactionVerb};
 use weir_wire::back::read_report;
@@ -74,9 +73,8 @@ fn begin_of(s: &Session) -> Option<Rc<Statement>> {
 }
 
 fn may_change(s: &mut Session, w: &Context) -> bool {
-    let is_wanted = w.peek_config().sharding.reads == CrossShardReads::Latest;
     let is_open = s.participants.as_ref().is_none_or(|participants| participants.phase == CommitPhase::Open);
-    if !is_wanted || !is_open || s.sharding.target() == ShardTarget::Engine || s.sharding.here() == ENGINE {
+    if !is_open || s.sharding.target() == ShardTarget::Engine || s.sharding.here() == ENGINE {
         return false;
     }
     let defaults = classify::defaults(s, w);

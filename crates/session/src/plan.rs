@@ -16,6 +16,7 @@ use crate::fault::ErrorReport;
 use crate::flow::MessageFlow;
 use crate::participants::commit_steps;
 use crate::session::Session;
+use crate::sharding::engine_snapshots;
 use crate::statements::Statement;
 use crate::unit::StatementMessage;
 use crate::{checkout, concern, query_cache, sequences, sharding};
@@ -64,6 +65,11 @@ pub fn plan(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Result<
     }
     if s.sharding.is_elsewhere() {
         return Ok(MessagePlan::Refused(sharding::cannot_span(s)));
+    }
+    if s.sharding.lacks_snapshots()
+        && let Some(flow) = engine_snapshots::before(s, w)
+    {
+        return Ok(MessagePlan::Later(flow));
     }
     Ok(refusal(s, w, statement).map_or(MessagePlan::Ready, MessagePlan::Refused))
 }

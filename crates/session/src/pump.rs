@@ -8,6 +8,7 @@ use crate::fault::{ErrorReport, sqlstate};
 use crate::flow::{ConnRequirement, MessageFlow};
 use crate::from_client::{self, on_client};
 use crate::session::Session;
+use crate::sharding::engine_snapshots;
 use crate::stats::StatCounter;
 use crate::teardown::{conn_lost, is_in_vain};
 use crate::{from_server, participants, rerun, session_state, timing};
@@ -53,6 +54,8 @@ pub enum SessionStep {
     Doubt,
     /// A commit on several shards goes on.
     Participants,
+    /// The snapshots of all shards are taken.
+    Snapshots,
     End(SessionEnd),
 }
 
@@ -93,6 +96,7 @@ impl<X: ClientServerSockets> SessionPump<'_, X> {
                 Ok(_) => match from_client::notify(self.s, self.w) {
                     Ok(true) => {}
                     Ok(false) if participants::waits(self.s) => return SessionStep::Participants,
+                    Ok(false) if engine_snapshots::are_wanted(self.s) => return SessionStep::Snapshots,
                     Ok(false) => {
                         session_state::note_unfinished(self.s, self.w);
                         return SessionStep::Park;

@@ -279,6 +279,11 @@ impl ReplyQueue {
         self.ring.len() >= if filling { REPLIES_MAX / 2 } else { REPLIES_MAX }
     }
 
+    /// Notes an implicit transaction of messages outside of the queue.
+    pub fn note_implicit(&mut self, is_open: bool) {
+        self.unsynced = is_open;
+    }
+
     pub fn is_unsynced(&self) -> bool {
         self.unsynced
     }

@@ -7,6 +7,7 @@
 mod aim;
 mod bound_values;
 pub mod engine_settings;
+pub mod engine_snapshots;
 pub mod kept_plan;
 pub mod known_sharding;
 pub mod plan_wish;

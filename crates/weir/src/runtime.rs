@@ -16,6 +16,7 @@ pub mod places;
 pub mod pool;
 pub mod probes;
 pub mod server_names;
+pub mod shard_gates;
 pub mod shared;
 pub mod shell_command;
 pub mod stores;

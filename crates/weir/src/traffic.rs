@@ -9,4 +9,5 @@ pub mod served;
 pub mod session_end;
 pub mod session_ports;
 pub mod shard_commit;
+pub mod shard_snapshots;
 pub mod timeouts;

@@ -62,6 +62,17 @@ impl From<ShardTarget> for ShardAim {
     }
 }
 
+/// Snapshots of all shards for a statement of the engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ShardSnapshots {
+    #[default]
+    None,
+    /// The program takes them before the statement is sent.
+    Wanted,
+    /// The engine's open transaction has them.
+    Taken,
+}
+
 #[derive(Default)]
 pub struct SessionSharding {
     /// Of the next statement.
@@ -72,6 +83,7 @@ pub struct SessionSharding {
     has_executed: bool,
     /// True if the open transaction may have left something on its server connection that another one lacks.
     is_tied: bool,
+    snapshots: ShardSnapshots,
 }
 
 impl SessionSharding {
@@ -108,6 +120,21 @@ impl SessionSharding {
     pub fn arrive(&mut self, shard: u16) {
         self.here = shard;
         self.has_executed = false;
+        self.snapshots = ShardSnapshots::None;
+    }
+
+    /// True if the next statement is the engine's, and its snapshots are not taken yet.
+    #[inline]
+    pub fn lacks_snapshots(&self) -> bool {
+        self.aim.target == ShardTarget::Engine && self.snapshots != ShardSnapshots::Taken
+    }
+
+    pub fn snapshots(&self) -> ShardSnapshots {
+        self.snapshots
+    }
+
+    pub fn set_snapshots(&mut self, snapshots: ShardSnapshots) {
+        self.snapshots = snapshots;
     }
 
     #[inline]
@@ -123,6 +150,7 @@ impl SessionSharding {
     #[inline]
     pub fn note_ready(&mut self) {
         self.aim = ShardAim::default();
+        self.snapshots = ShardSnapshots::None;
     }
 
     /// Notes a statement of the open transaction, or the first behind one.

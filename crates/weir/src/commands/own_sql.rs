@@ -14,7 +14,7 @@ use crate::control::{
 };
 use crate::runtime::pool::conn_opening;
 use crate::runtime::user_roles;
-use crate::server::{inquiry, xid_status};
+use crate::server::{inquiry, shard_gate, xid_status};
 use crate::traffic::{ask_outcome, shard_commit, timeouts};
 use weir_session::session_state::{client_settings, server_defaults, state_question};
 use weir_session::signals::process_ids;
@@ -267,20 +267,28 @@ pub const PLACES: &[SqlPlace] = &[
     SqlPlace {
         file: "weir/src/control/prepared_parts.rs",
         user: CHECK,
-        purpose: "Prepared parts of transactions on several shards whose sessions were lost (`cross_shard_reads = latest`).",
+        purpose: "Prepared parts of transactions on several shards whose sessions were lost.",
         texts: prepared_parts::own_texts,
         ..OWN
     },
     SqlPlace {
         file: "weir/src/control/shard_deadlocks.rs",
         user: CHECK,
-        purpose: "Waits for locks, of transactions on several shards (`cross_shard_reads = latest`).",
+        purpose: "Waits for locks, of transactions on several shards.",
         texts: shard_deadlocks::own_texts,
         ..OWN
     },
     SqlPlace {
+        file: "weir/src/server/shard_gate.rs",
+        user: CHECK,
+        purpose: "The gate between commits on several shards and reads of several shards. Statements that name `weir_shard.gate` and `weir_shard.prepared` follow; \
+            clients of the engine read the second, too.",
+        texts: shard_gate::own_texts,
+        ..OWN
+    },
+    SqlPlace {
         file: "weir/src/traffic/shard_commit.rs",
-        purpose: "Commits on several shards (`cross_shard_reads = latest`).",
+        purpose: "Commits on several shards.",
         texts: shard_commit::own_texts,
         ..CLIENTS
     },

@@ -11,7 +11,7 @@ use crate::server::xid_status;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
-use weir_config::{CrossShardReads, NodeConfig};
+use weir_config::NodeConfig;
 use weir_failover::commit_outcome::{CommitOutcome, TransactionNumber, judge};
 use weir_failover::prepared_name::{self, PreparedName};
 use weir_session::fault::sqlstate;
@@ -44,10 +44,6 @@ pub async fn watch(c: Rc<ControlContext>) {
     loop {
         tokio::time::sleep(PERIOD).await;
         let config = watch.c.shared.config.load_full();
-        if config.sharding.reads != CrossShardReads::Latest {
-            watch.lines.close_all();
-            continue;
-        }
         for node in &config.sharding.nodes {
             let looked = watch.look(node).await;
             watch.tell(node, looked);

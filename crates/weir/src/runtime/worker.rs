@@ -6,6 +6,7 @@ use crate::log::{Level, LogOrigin};
 use crate::runtime::pool::server_conn::kept_inquiries::WorkerInquiries;
 use crate::runtime::pool::server_conn::{ServerConn, ServerTransport, TERMINATE};
 use crate::runtime::pool::{ConnPool, PoolKey, PoolPurpose};
+use crate::runtime::shard_gates::ShardGates;
 use crate::runtime::shared::{SharedState, TerminationTarget, WorkerId, WorkerMailbox, WorkerMessage};
 use crate::runtime::stores::WorkerStores;
 use crate::runtime::supervised_tasks::TaskSupervisor;
@@ -199,6 +200,7 @@ pub struct Worker {
     serials: AtomicU64,
     /// Sockets of server connections that their sessions put aside, by the connections' serial numbers.
     pub(crate) parked: RefCell<HashMap<u64, Box<ServerTransport>>>,
+    pub(crate) shard_gates: ShardGates,
 }
 
 pub struct ListeningSessions {
@@ -261,6 +263,7 @@ impl Worker {
             randomness: RefCell::default(),
             serials: AtomicU64::new(1),
             parked: RefCell::default(),
+            shard_gates: ShardGates::default(),
             tasks: TaskSupervisor::default(),
             reactor,
             shared,

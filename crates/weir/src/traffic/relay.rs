@@ -1,7 +1,7 @@
 //! The task of a session: steps of its loop (`weir_session::pump`), and the waits between them.
 
 use crate::traffic::served::ServedSession;
-use crate::traffic::{ask_outcome, checkout_wait, session_end, shard_commit};
+use crate::traffic::{ask_outcome, checkout_wait, session_end, shard_commit, shard_snapshots};
 use std::pin::Pin;
 use weir_io::reactor::parked;
 use weir_session::fault::{ErrorReport, ErrorSeverity};
@@ -70,6 +70,7 @@ fn step_on(served: &mut ServedSession) -> RelayAction<'_> {
         SessionStep::Need(need) => RelayAction::Waits(Box::pin(get(served, need))),
         SessionStep::Doubt => RelayAction::Waits(Box::pin(find(served))),
         SessionStep::Participants => RelayAction::Waits(Box::pin(commit(served))),
+        SessionStep::Snapshots => RelayAction::Waits(Box::pin(look(served))),
         SessionStep::End(SessionEnd::Fault(fault)) => RelayAction::Waits(Box::pin(end(served, fault))),
         SessionStep::End(SessionEnd::Client) => {
             let_go(&mut served.s, &served.w);
@@ -80,10 +81,22 @@ fn step_on(served: &mut ServedSession) -> RelayAction<'_> {
 
 /// Not cancel safe.
 async fn get(served: &mut ServedSession, need: ConnRequirement) -> RelayFlow {
-    let fault = match checkout_wait::wait(served, need).await {
-        Ok(()) => return RelayFlow::GoesOn,
-        Err(fault) => fault,
-    };
+    match checkout_wait::wait(served, need).await {
+        Ok(()) => RelayFlow::GoesOn,
+        Err(fault) => fail(served, fault).await,
+    }
+}
+
+/// Not cancel safe.
+async fn look(served: &mut ServedSession) -> RelayFlow {
+    match shard_snapshots::take(served).await {
+        Ok(()) => RelayFlow::GoesOn,
+        Err(fault) => fail(served, fault).await,
+    }
+}
+
+/// Not cancel safe.
+async fn fail(served: &mut ServedSession, fault: ErrorReport) -> RelayFlow {
     // A cancelled wait fails only its statement.
     let outcome =
         if fault.severity == ErrorSeverity::Error { owed_error::fail_next(&mut served.s, &served.w, &fault) } else { Err(fault) };

@@ -6,6 +6,7 @@ use crate::runtime::lease;
 use crate::runtime::pool::conn_opening;
 use crate::runtime::pool::server_conn::{ServerConn, ServerTransport};
 use crate::runtime::worker::{PoolSet, Worker};
+use crate::server::shard_gate::GatePass;
 use crate::server::{inquiry, store_conn};
 use crate::traffic::{empty_database, shard_commit};
 use std::borrow::Cow;
@@ -35,6 +36,8 @@ pub struct SessionHost {
     pub(super) came_ms: u64,
     pub(super) pools: Rc<PoolSet>,
     pub(super) transport: RefCell<Option<Box<ServerTransport>>>,
+    /// Held while a commit on several shards may be seen in part.
+    pub(super) gate: RefCell<Option<GatePass>>,
     /// Begin of a SHOW's wait, in milliseconds since the start of the proxy.
     wants_nodes_since: Cell<Option<u64>>,
     /// Filled in by a task of its own, if a server must be asked.
@@ -51,6 +54,7 @@ impl SessionHost {
             pools,
             transport: RefCell::default(),
             wants_nodes_since: Cell::default(),
+            gate: RefCell::default(),
             sight: RefCell::default(),
         })
     }
@@ -123,6 +127,8 @@ impl WorkerServices for SessionHost {
     }
 
     fn close_parked(&self, conn: Box<Conn>) {
+        // A part that is prepared keeps reads of several shards out by itself.
+        self.gate.take();
         if let Some(conn) = self.parked(conn) {
             self.w.close_conn(conn);
         }

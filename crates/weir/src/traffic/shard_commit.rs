@@ -6,10 +6,13 @@ use crate::runtime::lease;
 use crate::runtime::pool::conn_opening;
 use crate::runtime::pool::server_conn::{OpenError, Rows, ServerConn};
 use crate::runtime::pool::{CheckoutPatience, CheckoutWait};
+use crate::runtime::shard_gates::GateSide;
 use crate::runtime::worker::Worker;
+use crate::server::shard_gate::GatePass;
 use crate::traffic::served::ServedSession;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use weir_config::CrossShardReads;
 use weir_failover::commit_outcome::{LogLineage, TransactionNumber};
 use weir_failover::prepared_name::PreparedName;
 use weir_io::reactor::parked;
@@ -40,12 +43,16 @@ pub async fn go_on(served: &mut ServedSession) -> Result<(), ErrorReport> {
         CommitPhase::Prepares => {
             match prepare_all(served).await {
                 Ok((decides, conns)) => participants::prepared(&mut served.s, decides, conns),
-                Err(fault) => commit_steps::cannot_commit(&mut served.s, &served.w, fault),
+                Err(fault) => {
+                    served.sockets.host.gate.take();
+                    commit_steps::cannot_commit(&mut served.s, &served.w, fault);
+                }
             }
             Ok(())
         }
         CommitPhase::Ends(decides, end) => {
             end_all(served, decides, end).await;
+            served.sockets.host.gate.take();
             participants::ended(&mut served.s);
             served.pump().take_held()
         }
@@ -55,10 +62,15 @@ pub async fn go_on(served: &mut ServedSession) -> Result<(), ErrorReport> {
 
 /// Not cancel safe.
 async fn prepare_all(served: &mut ServedSession) -> Result<(TransactionNumber, Vec<Box<Conn>>), ErrorReport> {
+    let gate = ask_gate(served);
     let decides = match participants::known_number(&served.s) {
         Some(number) => number,
         None => ask_number(served).await?,
     };
+    // Before any part is prepared: a read that holds the gate takes each prepared part for one whose session is lost.
+    if let Some(gate) = &gate {
+        gate.held().await?;
+    }
     let (w, host) = (served.w.clone(), served.sockets.host.clone());
     let waiting: Vec<ServerConn> =
         participants::take_parked(&mut served.s).into_iter().filter_map(|conn| host.parked(conn)).collect();
@@ -83,13 +95,30 @@ async fn prepare_all(served: &mut ServedSession) -> Result<(TransactionNumber, V
             }
         }
     }
+    if failure.is_none() && gate.as_ref().is_some_and(|gate| !gate.is_held()) {
+        failure = Some(lost_gate());
+    }
     let Some(fault) = failure else {
+        *host.gate.borrow_mut() = gate;
         return Ok((decides, prepared.into_iter().map(|conn| host.park_whole(conn)).collect()));
     };
     for conn in prepared {
         end_one(&w, conn, decides, PreparedEnd::RollBack).await;
     }
     Err(fault)
+}
+
+/// The gate for a commit, where reads of several shards must not see it in part.
+fn ask_gate(served: &ServedSession) -> Option<GatePass> {
+    let is_wanted = served.w.peek_config().sharding.reads == CrossShardReads::Snapshot;
+    is_wanted.then(|| GatePass::ask(&served.w, &served.s.account.known.name, GateSide::Commits))
+}
+
+#[cold]
+fn lost_gate() -> ErrorReport {
+    let text =
+        "the transaction was rolled back on all shards: the lock that keeps reads of several shards out was lost meanwhile";
+    ErrorReport::error(sqlstate::SERIALIZATION_FAILURE, text).hint("Run the transaction again.")
 }
 
 fn fault_of(error: &OpenError, detail: &str) -> ErrorReport {

@@ -168,7 +168,7 @@ fn all_that_a_demo_of_shards_proposes_works_and_nothing_is_left_behind() {
     let uncleaned = shell(&demo.proposed(" -S ").replace(" -n ", " ").replace("-T 3", "-t 10"));
     assert!(uncleaned.status.success() && text_of(&uncleaned).contains("TRUNCATE is not carried out on sharded tables"));
     let default = shell(&demo.proposed(" -S ").replace(" -S ", " ").replace("-T 3", "-t 100"));
-    assert!(!default.status.success() && text_of(&default).contains("cross_shard_reads = latest only"));
+    assert!(default.status.success(), "{}", text_of(&default));
     demo.end();
 }
 

@@ -1,11 +1,11 @@
-//! Transactions on several shards (`cross_shard_reads = latest`): committed everywhere or nowhere.
+//! Transactions on several shards: committed everywhere or nowhere, and seen as a whole or not at all.
 
 use crate::dice::Dice;
 use crate::support::ground::wait_until;
 use crate::support::raw::first_value;
 use crate::support::spread::{How, SHARDS, Spread, ask};
 use crate::support::{Raw, wire};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weir_demo::Mode;
 
 const ACCOUNTS: &str =
@@ -13,7 +13,7 @@ const ACCOUNTS: &str =
     create table plain (id int primary key, note text)";
 
 fn ground(more: &str) -> Spread {
-    let spread = Spread::start(&format!("cross_shard_reads = latest\n{more}"));
+    let spread = Spread::start(more);
     spread.define(ACCOUNTS);
     spread.whole().query("insert into accounts select i, 100 from generate_series(1, 40) i").unwrap();
     spread.shard("accounts", "id", "");
@@ -50,7 +50,7 @@ fn said(client: &mut Raw, how: How, text: &str, values: &[&str]) -> String {
 fn a_transaction_on_several_shards_is_committed_everywhere_or_nowhere() {
     for more in [
         "",
-        "commit_outcome = on\ntransaction_replay = on\n",
+        "cross_shard_reads = latest\ncommit_outcome = on\ntransaction_replay = on\n",
         "io_method = epoll\nworker_threads = 1\npool_size = 1\nstatement_statistics_max = 100\n",
         "causal_reads = global\nlog_statement = on\nreset_query_list = 'ABORT; DISCARD ALL'\n",
     ] {
@@ -136,17 +136,23 @@ enum BrokenOff {
 
 #[test]
 fn a_commit_that_is_broken_off_ends_everywhere_or_nowhere() {
-    // The number of the transaction is known before the COMMIT then: no question goes to the server that decides.
-    let mut spread = ground("commit_outcome = on\n");
-    let ids = ids(&spread);
-    for case in [
+    // With `latest` nothing is asked of the server that decides before the COMMIT: the number of the transaction is known.
+    let all = [
         BrokenOff::ParticipantBehind,
         BrokenOff::WeirBehind,
         BrokenOff::WeirPreparing,
         BrokenOff::WeirDeciding,
         BrokenOff::Participant,
         BrokenOff::Decider,
-    ] {
+    ];
+    breaks_off("cross_shard_reads = latest\ncommit_outcome = on\n", &all);
+    breaks_off("commit_outcome = on\n", &[BrokenOff::WeirPreparing, BrokenOff::Participant]);
+}
+
+fn breaks_off(more: &str, cases: &[BrokenOff]) {
+    let mut spread = ground(more);
+    let ids = ids(&spread);
+    for &case in cases {
         let before = balances(&spread, &ids);
         let after = [1, 1, -2].map(|by| by);
         let after: [String; SHARDS] =
@@ -274,7 +280,7 @@ fn statements_that_a_transaction_on_several_shards_cannot_have_are_refused() {
 
 #[test]
 fn a_part_that_cannot_be_prepared_rolls_all_back() {
-    let spread = Spread::start("cross_shard_reads = latest");
+    let spread = Spread::start("");
     spread.define("create table accounts (id int primary key, balance int)");
     spread.whole().query("insert into accounts select i, 100 from generate_series(1, 40) i").unwrap();
     spread.shard("accounts", "id", "");
@@ -312,22 +318,6 @@ fn a_part_that_cannot_be_prepared_rolls_all_back() {
     moves_money(&mut client, &ids);
     assert_eq!(client.error("commit").sqlstate, "55000");
     assert_eq!(balances(&spread, &ids), before);
-}
-
-#[test]
-fn a_transaction_stays_on_one_shard_unless_the_operator_wants_otherwise() {
-    let spread = Spread::start("");
-    spread.define(ACCOUNTS);
-    spread.whole().query("insert into accounts select i, 100 from generate_series(1, 40) i").unwrap();
-    spread.shard("accounts", "id", "");
-    spread.fill(&["accounts"]);
-    spread.make_ready("select count(*) from accounts");
-    let ids = ids(&spread);
-    let mut client = spread.client();
-    client.run("begin");
-    client.run(&format!("update accounts set balance = 1 where id = {}", ids[0]));
-    assert_eq!(client.error(&format!("update accounts set balance = 1 where id = {}", ids[1])).sqlstate, "0A000");
-    client.run("rollback");
 }
 
 /// As `PQprepare` does: the statement's first use tells the shard.
@@ -490,7 +480,7 @@ fn mover(port: u16, number: usize, accounts: &[Vec<i64>], is_over: &AtomicBool) 
 
 #[test]
 fn no_transfer_between_shards_is_done_in_part_while_servers_crash() {
-    let spread = Spread::start("cross_shard_reads = latest\npool_size = 8\n");
+    let spread = Spread::start("pool_size = 8\n");
     spread.define(ACCOUNTS);
     spread.define("create table entries (account int, transfer bigint, by int, primary key (account, transfer))");
     spread.whole().query("insert into accounts select i, 1000 from generate_series(1, 60) i").unwrap();
@@ -555,4 +545,111 @@ fn no_transfer_between_shards_is_done_in_part_while_servers_crash() {
         .sum();
     assert_eq!(sum, 60 * 1000);
     eprintln!("{} transfers between shards: {committed} committed", heard.len());
+}
+
+/// Moves money between shards, whose sum stays, until told to stop. Counts the transfers that were committed. Shard 0 comes
+/// first: no two wait for each other, and the outcome stays provable while others crash.
+fn shifter(port: u16, number: usize, ids: &[String; SHARDS], (done, is_over): (&AtomicU64, &AtomicBool)) {
+    let (mut dice, mut client) = (Dice::new(number as u64 + 5), None);
+    while !is_over.load(Ordering::Relaxed) {
+        if client.is_none() {
+            client = Raw::try_tcp(port).and_then(|raw| raw.log_in("postgres", "postgres", &[]).ok());
+        }
+        let Some(raw) = &mut client else { continue };
+        let (second, by) = (1 + dice.below(SHARDS - 1), if dice.once_in(2) { 1 } else { -1 });
+        let texts = [
+            "begin".to_owned(),
+            format!("update accounts set balance = balance - {by} where id = {}", ids[0]),
+            format!("update accounts set balance = balance + {by} where id = {}", ids[second]),
+            "commit".to_owned(),
+        ];
+        match texts.iter().find_map(|text| raw.try_rows(text).err()) {
+            None => drop(done.fetch_add(1, Ordering::Relaxed)),
+            // The client may be in a failed transaction, or without a server.
+            Some(_) => client = None,
+        }
+    }
+}
+
+const SUM: &str = "select sum(balance) from accounts";
+
+/// Asks for the sum over all shards until told to stop. Returns the sums that were told.
+fn adder(port: u16, how: How, is_over: &AtomicBool) -> Vec<String> {
+    let (mut client, mut sums) = (None, Vec::new());
+    while !is_over.load(Ordering::Relaxed) {
+        if client.is_none() {
+            client = Raw::try_tcp(port).and_then(|raw| raw.log_in("postgres", "postgres", &[]).ok());
+        }
+        let Some(raw) = &mut client else { continue };
+        match raw.try_rows_of(&how.messages(SUM, &[])) {
+            Ok(rows) => sums.push(rows[0][0].clone().unwrap()),
+            Err(_) => client = None,
+        }
+    }
+    sums
+}
+
+/// Runs shifters through one proxy and adders through both while `faults` goes on, which is given the number of transfers. Returns that number and the
+/// sums.
+fn shifted_and_added(spread: &Spread, ports: [u16; 2], faults: impl FnOnce(&dyn Fn() -> u64)) -> (u64, Vec<String>) {
+    let ids = ids(spread);
+    let (done, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let sums = std::thread::scope(|scope| {
+        let (ids, done, is_over) = (&ids, &done, &is_over);
+        (0..3).for_each(|number| drop(scope.spawn(move || shifter(ports[0], number, ids, (done, is_over)))));
+        let adders = [(ports[0], How::Simple), (ports[1], How::Extended)];
+        let adders: Vec<_> = adders.into_iter().map(|(port, how)| scope.spawn(move || adder(port, how, is_over))).collect();
+        faults(&|| done.load(Ordering::Relaxed));
+        is_over.store(true, Ordering::Relaxed);
+        adders.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    (done.into_inner(), sums)
+}
+
+#[test]
+fn a_read_of_several_shards_sees_a_commit_as_a_whole_or_not_at_all() {
+    for more in ["", "io_method = epoll\nworker_threads = 1\ncommit_outcome = on\n"] {
+        let mut spread = ground(more);
+        let other = spread.other_proxy(more);
+        spread.everywhere("update accounts set balance = 1000000");
+        let sum = spread.whole().value(SUM).unwrap();
+        wait_until("the other proxy to know the tables", || {
+            Raw::tcp(other.port()).log_in("postgres", "postgres", &[]).unwrap().try_rows(SUM).is_ok()
+        });
+        let ports = [spread.proxy.port(), other.port()];
+        let (committed, sums) = shifted_and_added(&spread, ports, |done| {
+            let before = done();
+            wait_until("commits", || done() > before + 300);
+        });
+        assert!(sums.len() > 20, "{committed} transfers, {} sums", sums.len());
+        assert_eq!(sums.iter().find(|told| **told != sum), None, "{more}");
+        eprintln!("{committed} transfers, {} sums", sums.len());
+        // A shard ends, and both answer again.
+        let (_, sums) = shifted_and_added(&spread, ports, |done| {
+            let before = done();
+            wait_until("commits", || done() > before + 50);
+            spread.server(2).kill9().unwrap();
+            spread.server(2).start().unwrap();
+            let before = done();
+            wait_until("commits", || done() > before + 50);
+        });
+        assert_eq!(sums.iter().find(|told| **told != sum), None, "{more}: a shard ended");
+        // The proxy of the transfers ends in the middle: its parts are ended by the other one.
+        for _ in 0..3 {
+            let ids = ids(&spread);
+            let mut client = spread.client();
+            moves_money(&mut client, &ids);
+            spread.server(1).freeze();
+            client.send(&wire::query("commit"));
+            wait_until("a part to be prepared", || prepared_on(&spread, 2) == "1");
+            spread.proxy.crash_and_start();
+            spread.server(1).thaw();
+            let mut reader = Raw::tcp(other.port()).log_in("postgres", "postgres", &[]).unwrap();
+            wait_until("the other proxy to answer", || {
+                let told = reader.try_rows(SUM);
+                told.is_ok_and(|rows| rows == [[Some(sum.clone())]] || panic!("{rows:?} instead of {sum}"))
+            });
+            assert_eq!(prepared(&spread), 0, "the parts had ended when the sum was told");
+        }
+    }
 }

@@ -394,7 +394,12 @@ impl Raw {
 
     /// The rows a simple query returns, or its first error. A connection that ends instead is an error too.
     pub fn try_rows(&mut self, text: &str) -> Result<Vec<Vec<Option<String>>>, Failure> {
-        if let Err(cause) = self.try_send(&wire::query(text)) {
+        self.try_rows_of(&wire::query(text))
+    }
+
+    /// The rows of one statement, sent as messages with one ReadyForQuery behind.
+    pub fn try_rows_of(&mut self, messages: &[u8]) -> Result<Vec<Vec<Option<String>>>, Failure> {
+        if let Err(cause) = self.try_send(messages) {
             return Err(lost(&cause.to_string()));
         }
         let mut rows = Vec::new();

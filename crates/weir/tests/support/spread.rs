@@ -14,6 +14,11 @@ const DATABASE: &str = "postgres";
 /// Reads the shards for the engine.
 const ENGINE_USER: &str = "weir_engine";
 
+fn proxy_of(shards: &[Owned], more: &str) -> Proxy {
+    let backends: Vec<Backend> = shards.iter().map(|shard| Backend::tcp(shard.primary().port(), 1)).collect();
+    Proxy::spawn(&backends, &format!("parallel_mode = on\nbackend_shard1 = 1\nbackend_shard2 = 2\n{more}"))
+}
+
 pub struct Spread {
     shards: Vec<Owned>,
     whole: Owned,
@@ -26,11 +31,15 @@ impl Spread {
         let prepared = ("max_prepared_transactions".to_owned(), "10".to_owned());
         let one = || cluster_with(Options { extra_conf: vec![prepared.clone()], ..Options::default() });
         let shards: Vec<Owned> = (0..SHARDS).map(|_| one()).collect();
-        let backends: Vec<Backend> = shards.iter().map(|shard| Backend::tcp(shard.primary().port(), 1)).collect();
-        let proxy = Proxy::spawn(&backends, &format!("parallel_mode = on\nbackend_shard1 = 1\nbackend_shard2 = 2\n{more}"));
+        let proxy = proxy_of(&shards, more);
         let spread = Spread { shards, whole: one(), proxy };
         spread.everywhere(&format!("create role {ENGINE_USER} login"));
         spread
+    }
+
+    /// Another proxy before the shards.
+    pub fn other_proxy(&self, more: &str) -> Proxy {
+        proxy_of(&self.shards, more)
     }
 
     pub fn server(&self, shard: usize) -> &Server {
@@ -186,14 +195,20 @@ pub enum How {
     Extended,
 }
 
-pub fn ask(client: &mut Raw, how: How, text: &str, values: &[&str]) -> Answer {
-    match how {
-        How::Simple => client.send(&wire::query(text)),
-        How::Extended => client.send(
-            &[wire::parse("", text), wire::bind("", "", values), wire::describe(b'P', ""), wire::execute("", 0), wire::sync()]
-                .concat(),
-        ),
+impl How {
+    pub fn messages(self, text: &str, values: &[&str]) -> Vec<u8> {
+        match self {
+            How::Simple => wire::query(text),
+            How::Extended => {
+                [wire::parse("", text), wire::bind("", "", values), wire::describe(b'P', ""), wire::execute("", 0), wire::sync()]
+                    .concat()
+            }
+        }
     }
+}
+
+pub fn ask(client: &mut Raw, how: How, text: &str, values: &[&str]) -> Answer {
+    client.send(&how.messages(text, values));
     let mut messages = Vec::new();
     while messages.last().is_none_or(|last: &Message| last.tag != b'Z') {
         match client.try_read() {

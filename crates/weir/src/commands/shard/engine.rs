@@ -13,11 +13,12 @@ use super::shard_servers::{ShardConn, ShardServers};
 use super::shards_alike;
 use super::words::{TableName, quote_name, quote_text};
 use crate::control::engine_state::{self, ENGINE_NOTE, ENGINE_NOTE_THERE, EngineNote, EngineSeen, Fingerprint};
-use crate::control::shard_catalog::{ShardedKind, ShardedTable, UNFIT_COLUMNS};
+use crate::control::shard_catalog::{SERVER_BEGIN, ShardedKind, ShardedTable, UNFIT_COLUMNS};
 use crate::counted;
 use anyhow::{Context, bail};
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use weir_config::Config;
 use weir_shard::EngineReadiness;
 
 /// Passwords stand in the statements that follow.
@@ -49,16 +50,19 @@ const STRANGERS: &str = "SELECT pg_catalog.pg_describe_object(x.class, x.object,
     WHERE NOT r.rolsuper AND r.rolname OPERATOR(pg_catalog.<>) 'pg_database_owner' ORDER BY 1 LIMIT 1";
 
 /// True if all of `GROUND` is there.
-const GROUND_THERE: &str = "SELECT pg_catalog.has_schema_privilege('public', pg_catalog.to_regnamespace('weir_shard')::pg_catalog.oid, 'USAGE') \
+const GROUND_THERE: &str = "SELECT pg_catalog.to_regclass('weir_shard.gate') IS NOT NULL \
+    AND pg_catalog.has_schema_privilege('public', pg_catalog.to_regnamespace('weir_shard')::pg_catalog.oid, 'USAGE') \
     AND pg_catalog.has_table_privilege('public', pg_catalog.to_regclass('weir_shard.engine_state')::pg_catalog.oid, 'SELECT') \
     AND pg_catalog.has_function_privilege('public', pg_catalog.to_regprocedure('weir_shard.engine_place()')::pg_catalog.oid, 'EXECUTE')";
 
 /// The engine's own part of `weir_shard`. Only superusers may ask a server for its sockets, and Weir's look need not be one.
-const GROUND: [&str; 4] = [
+const GROUND: [&str; 5] = [
     "CREATE SCHEMA IF NOT EXISTS weir_shard",
     "GRANT USAGE ON SCHEMA weir_shard TO PUBLIC",
     "CREATE TABLE IF NOT EXISTS weir_shard.engine_state (state pg_catalog.text NOT NULL)",
     "GRANT SELECT ON TABLE weir_shard.engine_state TO PUBLIC",
+    // Nobody else may lock it (`server::shard_gate`).
+    "CREATE TABLE IF NOT EXISTS weir_shard.gate ()",
 ];
 
 /// The order that one run carries out.
@@ -252,6 +256,7 @@ async fn make_engine(
     primary.query("COMMIT").await?;
     let place = first_cell(&engine.query(PLACE).await?).unwrap_or_default();
     make_servers(servers, engine, &database, (order, &place)).await?;
+    make_gate(engine, &servers.numbers(), servers.config()).await?;
     let failures = engine_probe::failures(engine, conns).await?;
     if !failures.is_empty() {
         bail!(
@@ -356,6 +361,38 @@ async fn make_servers(
         }
     }
     Ok(())
+}
+
+/// What reads of several shards need to see no commit in part (`server::shard_gate`). Not cancel safe: the connection is unusable afterwards.
+async fn make_gate(engine: &mut ShardConn, shards: &[u16], config: &Config) -> anyhow::Result<()> {
+    for statement in gate_statements(shards, &config.check.user) {
+        engine.run(&statement).await?;
+    }
+    Ok(())
+}
+
+/// `user`: who locks the gate.
+fn gate_statements(shards: &[u16], user: &str) -> Vec<String> {
+    let table = |shard: &u16| {
+        format!(
+            "CREATE FOREIGN TABLE IF NOT EXISTS weir_shard.prepared_{shard} (gid pg_catalog.text, database pg_catalog.name) \
+             SERVER {SERVER_BEGIN}{shard} OPTIONS (schema_name 'pg_catalog', table_name 'pg_prepared_xacts')"
+        )
+    };
+    let part = |shard: &u16| {
+        format!("SELECT '{shard}'::pg_catalog.int4 AS shard, p.gid, p.database FROM weir_shard.prepared_{shard} AS p")
+    };
+    let parts: Vec<String> = shards.iter().map(part).collect();
+    let user = if user.is_empty() { "postgres" } else { user };
+    shards
+        .iter()
+        .map(table)
+        .chain([
+            format!("CREATE OR REPLACE VIEW weir_shard.prepared AS {}", parts.join(" UNION ALL ")),
+            "GRANT SELECT ON TABLE weir_shard.prepared TO PUBLIC".to_owned(),
+            format!("GRANT UPDATE ON TABLE weir_shard.gate TO {}", quote_name(user)),
+        ])
+        .collect()
 }
 
 fn named_options(row: Vec<Option<String>>) -> (Option<String>, Options) {

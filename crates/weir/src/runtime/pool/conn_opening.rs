@@ -38,7 +38,7 @@ use weir_session::session_state::conn_settings::ConnSettings;
 use weir_session::session_state::server_defaults::ServerDefaults;
 use weir_session::status::SessionActivity;
 use weir_sql::own;
-use weir_wire::frame::{HEADER_BYTES, back, read_header};
+use weir_wire::frame::{HEADER_BYTES, back, front, read_header};
 use weir_wire::gather::{GatherBound, GatherBudget, message_cost};
 use weir_wire::{back as server, write};
 
@@ -88,7 +88,7 @@ pub async fn open(
         }
     };
     if !first.is_empty() {
-        let asked = talk.run(w, address, first).await;
+        let asked = talk.run(w, address, (first, QueryEnd::Ready)).await;
         let noted = asked.and_then(|_| talk.reports.iter().try_for_each(|body| note(&mut greeting.reported, address, body)));
         if let Err(error) = noted {
             talk.part(w);
@@ -179,8 +179,31 @@ pub async fn ask(w: &Worker, conn: ServerConn, sql: &str, deadline: Instant) -> 
     ask_operators(w, conn, sql, deadline).await
 }
 
+/// Runs a query ahead of a client's statement, which then is in one implicit transaction with it. An error ends that transaction. The query may name
+/// things outside of `pg_catalog` whose schema and owner were checked. Not cancel safe.
+pub async fn ask_ahead(w: &Worker, conn: ServerConn, sql: &str, deadline: Instant) -> (ServerConn, Result<Rows, OpenError>) {
+    ask_as(w, conn, (sql, QueryEnd::Open), deadline).await
+}
+
 /// Runs an operator's query, like `ask`. Not cancel safe.
 pub async fn ask_operators(w: &Worker, conn: ServerConn, sql: &str, deadline: Instant) -> (ServerConn, Result<Rows, OpenError>) {
+    ask_as(w, conn, (sql, QueryEnd::Ready), deadline).await
+}
+
+/// The state in which a query leaves its server connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum QueryEnd {
+    Ready,
+    /// In an implicit transaction, unless the query failed.
+    Open,
+}
+
+async fn ask_as(
+    w: &Worker,
+    conn: ServerConn,
+    (sql, end): (&str, QueryEnd),
+    deadline: Instant,
+) -> (ServerConn, Result<Rows, OpenError>) {
     let ServerConn { mut conn, transport } = conn;
     let ServerTransport { socket, home, pool, notices, jitter, passwords_generation } = *transport;
     socket.set_task(w.reactor.current_task());
@@ -188,7 +211,7 @@ pub async fn ask_operators(w: &Worker, conn: ServerConn, sql: &str, deadline: In
     conn.unnamed = None;
     let address = conn.status.address.clone();
     let mut talk = MessageConn::over(socket, deadline);
-    let answer = talk.run(w, &address, sql).await;
+    let answer = talk.run(w, &address, (sql, end)).await;
     let notices = Notices { last: std::mem::take(&mut talk.notices), ..notices };
     let noted = talk.reports.iter().try_for_each(|body| conn.report(body)).map_err(|cause| flooded(&address, cause));
     let answer = answer.and_then(|rows| noted.map(|()| rows));
@@ -328,6 +351,11 @@ impl MessageConn {
         self.deadline
     }
 
+    /// True if something came unasked, perhaps the end of the connection.
+    pub fn is_readable(&self) -> bool {
+        self.socket.is_readable()
+    }
+
     pub fn renew(&mut self, w: &Worker, deadline: Instant) {
         self.deadline = deadline;
         self.socket.set_task(w.reactor.current_task());
@@ -378,12 +406,20 @@ impl MessageConn {
     /// Runs a simple query. A server's error is `OpenError::Refused`.
     pub async fn query(&mut self, w: &Worker, address: &ServerAddress, sql: &str) -> Result<Rows, OpenError> {
         own::check(sql);
-        self.run(w, address, sql).await
+        self.run(w, address, (sql, QueryEnd::Ready)).await
     }
 
-    async fn run(&mut self, w: &Worker, address: &ServerAddress, sql: &str) -> Result<Rows, OpenError> {
+    /// Runs a query that names things outside of `pg_catalog` whose schema and owner were checked.
+    pub async fn query_by_name(&mut self, w: &Worker, address: &ServerAddress, sql: &str) -> Result<Rows, OpenError> {
+        self.run(w, address, (sql, QueryEnd::Ready)).await
+    }
+
+    async fn run(&mut self, w: &Worker, address: &ServerAddress, (sql, end): (&str, QueryEnd)) -> Result<Rows, OpenError> {
         let mut out = Vec::new();
-        write::query(&mut out, sql);
+        match end {
+            QueryEnd::Ready => write::query(&mut out, sql),
+            QueryEnd::Open => write_ahead(&mut out, sql),
+        }
         self.reports.clear();
         self.notices.clear();
         self.ask_for(w, address, &out, &bounds::ANSWER).await?;
@@ -398,12 +434,33 @@ impl MessageConn {
                 }
                 back::PARAMETER_STATUS => self.reports.push(body),
                 back::NOTICE => keep_notice(&mut self.notices, &body),
-                back::ERROR => error = Some(refused(address, &body)),
+                back::ERROR => {
+                    error = Some(refused(address, &body));
+                    if end == QueryEnd::Open {
+                        let mut sync = Vec::new();
+                        write::bare(&mut sync, front::SYNC);
+                        self.send(w, address, &sync).await?;
+                    }
+                }
+                back::COMMAND_COMPLETE if end == QueryEnd::Open => return Ok(rows),
                 back::READY => return error.map_or(Ok(rows), Err),
                 _ => {}
             }
         }
     }
+}
+
+/// Writes a query as messages of the extended protocol without a Sync.
+fn write_ahead(out: &mut Vec<u8>, sql: &str) {
+    write::message(out, front::PARSE, |out| {
+        write::cstr(out, b"");
+        write::cstr(out, sql.as_bytes());
+        out.extend(0u16.to_be_bytes());
+    });
+    // No names; no formats, values, or formats of results.
+    write::message(out, front::BIND, |out| out.extend([0; 8]));
+    write::message(out, front::EXECUTE, |out| out.extend([0; 5]));
+    write::bare(out, front::FLUSH);
 }
 
 /// True if a connection of the other kind, encrypted or not, could change the outcome.

@@ -1,0 +1,69 @@
+//! Snapshots of all shards, taken before a statement of the engine (`cross_shard_reads = snapshot`).
+//!
+//! The engine opens a transaction on each shard, whose first statement takes the snapshot, when it first reads the shard. A commit on several shards could
+//! come between two of them. So the program has the engine read all shards before the statement, while the gate keeps such commits out. Both are one
+//! implicit transaction, and the statement reads by those snapshots.
+
+use crate::checkout;
+use crate::conn::Conn;
+use crate::context::Context;
+use crate::flow::MessageFlow;
+use crate::session::{Session, SessionServer};
+use crate::sharding::shard_target::{ENGINE, ShardSnapshots};
+use crate::upstream::UpstreamState;
+use weir_config::CrossShardReads;
+
+/// Returns the step before a statement of the engine, if there is one. The session has its server connection.
+#[cold]
+pub fn before(s: &mut Session, w: &Context) -> Option<MessageFlow> {
+    if s.sharding.here() != ENGINE || w.peek_config().sharding.reads == CrossShardReads::Latest {
+        return None;
+    }
+    if !s.replies().is_settled() || s.up.has_pending() {
+        checkout::leave_reader(s, w);
+        return Some(MessageFlow::Hold);
+    }
+    s.sharding.set_snapshots(ShardSnapshots::Wanted);
+    note_transaction(s, true);
+    Some(checkout::again(s))
+}
+
+/// An implicit transaction, also one about to begin, keeps the session's connection.
+fn note_transaction(s: &mut Session, is_open: bool) {
+    if let Some(upstream) = s.upstream_mut() {
+        upstream.replies.note_implicit(is_open);
+    }
+}
+
+/// True if the program must take the snapshots.
+pub fn are_wanted(s: &Session) -> bool {
+    s.sharding.snapshots() == ShardSnapshots::Wanted
+}
+
+/// The session's own connection, for the program to take the snapshots over; `taken` or `not_taken` follows.
+pub fn lend(s: &mut Session) -> Option<(Box<Conn>, Box<UpstreamState>)> {
+    give_up(s);
+    s.server.take().map(|SessionServer { conn, upstream }| (conn, upstream))
+}
+
+/// The engine has the snapshots, in an implicit transaction.
+pub fn taken(s: &mut Session, mut conn: Box<Conn>, mut upstream: Box<UpstreamState>) {
+    conn.unnamed = None;
+    upstream.replies.note_implicit(true);
+    s.server = Some(SessionServer { conn, upstream });
+    s.sharding.set_snapshots(ShardSnapshots::Taken);
+    s.wake();
+}
+
+/// No snapshots are wanted any more: the statement fails.
+pub fn give_up(s: &mut Session) {
+    s.sharding.set_snapshots(ShardSnapshots::None);
+    note_transaction(s, false);
+}
+
+/// The connection is at rest again, or broken.
+pub fn not_taken(s: &mut Session, mut conn: Box<Conn>, upstream: Box<UpstreamState>) {
+    conn.unnamed = None;
+    s.server = Some(SessionServer { conn, upstream });
+    s.wake();
+}

@@ -1,0 +1,281 @@
+//! Opens and closes the gate between commits on several shards and reads of several shards (`runtime::shard_gates`).
+//!
+//! A part of a commit whose session is lost stays prepared, and its gate is open: the server has ended the lock with the connection. So a phase of reads
+//! looks for prepared parts on all shards once it holds the lock, and waits until there are none. Under the lock no commit of a living session has any.
+
+use crate::auth::own_login::{self, OwnUse};
+use crate::runtime::pool::server_conn::{MessageConn, OpenError, Rows, ServerAddress, ServerLogin};
+use crate::runtime::shard_gates::{GateConn, GatePhase, GateSide, PhaseState};
+use crate::runtime::worker::Worker;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weir_config::passwd::UserSecret;
+use weir_failover::prepared_name;
+use weir_io::reactor::parked;
+use weir_session::fault::{ErrorReport, sqlstate};
+use weir_wire::write::literal;
+
+/// Longest wait for the gate.
+const GATE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Longest wait of one try in the server's queue for the lock. Others queue behind it, so that a commit that hangs holds them up no longer.
+const TRY_LIMIT: &str = "1s";
+
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A connection that has rested for so long is closed.
+const REST_LIMIT: Duration = Duration::from_secs(60);
+
+/// SQLSTATE of a lock that was not free in time. Source: `lock_timeout` in PostgreSQL's manual.
+const LOCK_NOT_AVAILABLE: &str = "55P03";
+
+/// True if the gate is there, and nobody else could have made it: the asker may be a superuser.
+const OWNED: &str = "SELECT pg_catalog.count(*) OPERATOR(pg_catalog.=) 2 FROM pg_catalog.pg_class AS c \
+    JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace \
+    JOIN pg_catalog.pg_roles AS o ON o.oid OPERATOR(pg_catalog.=) c.relowner \
+    WHERE n.nspname OPERATOR(pg_catalog.=) 'weir_shard' AND c.relname OPERATOR(pg_catalog.=) ANY ('{gate,prepared}'::pg_catalog.name[]) \
+    AND (o.rolsuper OR o.rolname OPERATOR(pg_catalog.=) current_user)";
+
+/// SQLSTATE of a table that is not there.
+const NO_TABLE: &str = "42P01";
+
+/// A use of the gate. Its drop lets go.
+pub struct GatePass {
+    w: Rc<Worker>,
+    phase: Rc<GatePhase>,
+}
+
+impl Drop for GatePass {
+    fn drop(&mut self) {
+        if self.w.shard_gates.leave(&self.phase)
+            && let Some(conn) = self.phase.conn.borrow_mut().take()
+        {
+            self.w.reactor.spawn(release(self.w.clone(), self.phase.database.clone(), conn));
+        }
+    }
+}
+
+impl GatePass {
+    /// Asks for the gate. `database`: of the clients.
+    pub fn ask(w: &Rc<Worker>, database: &Arc<str>, side: GateSide) -> GatePass {
+        let (phase, is_new) = w.shard_gates.join(database, side, w.now());
+        if is_new {
+            w.reactor.spawn(begin(w.clone(), phase.clone()));
+        }
+        GatePass { w: w.clone(), phase }
+    }
+
+    /// Waits until the gate is held. Cancel safe.
+    pub async fn held(&self) -> Result<(), ErrorReport> {
+        loop {
+            match &*self.phase.state.borrow() {
+                PhaseState::Held { .. } => return Ok(()),
+                PhaseState::Failed(fault) => return Err(fault.clone()),
+                PhaseState::Asked => self.phase.waiting.borrow_mut().push(self.w.reactor.current_task()),
+            }
+            parked().await;
+        }
+    }
+
+    /// True if the server still holds the lock, as far as is known.
+    pub fn is_held(&self) -> bool {
+        self.phase.conn.borrow().as_ref().is_some_and(|conn| is_usable(&self.w, conn))
+    }
+}
+
+fn is_usable(w: &Worker, conn: &GateConn) -> bool {
+    let view = w.view();
+    let is_primary = view.primary.and_then(|at| view.nodes.get(at)).is_some_and(|primary| primary.id == conn.address.node);
+    is_primary && conn.generation == w.shared.access.generation() && !conn.talk.is_readable()
+}
+
+/// The task that takes the lock for a phase.
+async fn begin(w: Rc<Worker>, phase: Rc<GatePhase>) {
+    let taken = take(&w, &phase).await;
+    let state = match taken {
+        Ok(conn) => {
+            *phase.conn.borrow_mut() = Some(conn);
+            PhaseState::Held { since: w.now() }
+        }
+        Err(fault) => PhaseState::Failed(fault),
+    };
+    *phase.state.borrow_mut() = state;
+    phase.waiting.borrow_mut().drain(..).for_each(|task| w.reactor.wake(task));
+    // All may have left meanwhile.
+    let is_unused = phase.users.get() == 0;
+    let left = is_unused.then(|| phase.conn.borrow_mut().take()).flatten();
+    if let Some(conn) = left {
+        release(w, phase.database.clone(), conn).await;
+    }
+}
+
+/// Not cancel safe.
+async fn take(w: &Rc<Worker>, phase: &GatePhase) -> Result<GateConn, ErrorReport> {
+    let (text, deadline) = (text_of(phase.side, &phase.database), w.now() + GATE_LIMIT);
+    loop {
+        let mut conn = conn_of(w, &phase.database, deadline).await.map_err(|error| fault_of(&error, &phase.database))?;
+        conn.talk.renew(w, deadline + GATE_LIMIT);
+        let said = conn.talk.query_by_name(w, &conn.address, &text).await;
+        let why = match said {
+            Ok(rows) => match lost_part(&rows) {
+                None => return Ok(conn),
+                Some(name) => format!("the part {name} of one has lost its session"),
+            },
+            Err(OpenError::Refused { sqlstate, .. }) if sqlstate == LOCK_NOT_AVAILABLE => "one is still under way".to_owned(),
+            Err(error) => {
+                conn.talk.part(w);
+                return Err(fault_of(&error, &phase.database));
+            }
+        };
+        release(w.clone(), phase.database.clone(), conn).await;
+        if w.now() >= deadline {
+            return Err(late(phase.side, &why));
+        }
+        w.reactor.sleep(PAUSE).await;
+    }
+}
+
+fn text_of(side: GateSide, database: &str) -> String {
+    let mut text = format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout TO '{TRY_LIMIT}'; ");
+    match side {
+        GateSide::Commits => text += "LOCK TABLE weir_shard.gate IN ROW EXCLUSIVE MODE",
+        GateSide::Reads => {
+            // Shard 0 decides where it takes part, and has no part prepared.
+            text += "LOCK TABLE weir_shard.gate IN SHARE MODE; \
+                SELECT p.gid FROM weir_shard.prepared AS p WHERE p.shard OPERATOR(pg_catalog.<>) 0 AND p.database OPERATOR(pg_catalog.=) ";
+            literal(&mut text, database);
+            text += "::pg_catalog.name AND pg_catalog.starts_with(p.gid, ";
+            literal(&mut text, prepared_name::BEGIN);
+            text += ")";
+        }
+    }
+    text
+}
+
+fn lost_part(rows: &Rows) -> Option<prepared_name::PreparedName> {
+    rows.iter().flatten().flatten().find_map(|gid| prepared_name::PreparedName::of_text(gid))
+}
+
+#[cold]
+fn late(side: GateSide, why: &str) -> ErrorReport {
+    let text = match side {
+        GateSide::Commits => {
+            "the transaction on several shards could not be committed: reads of several shards went on for too long"
+        }
+        GateSide::Reads => "the statement reads several shards, and a commit on several shards did not end in time",
+    };
+    let fault = ErrorReport::error(sqlstate::SERIALIZATION_FAILURE, text).hint("Run the transaction again.");
+    match side {
+        GateSide::Commits => fault,
+        GateSide::Reads => fault.detail(format!("With cross_shard_reads = snapshot nobody sees a part of such a commit; {why}.")),
+    }
+}
+
+#[cold]
+fn no_gate(address: &ServerAddress, engine: &str) -> OpenError {
+    OpenError::Refused {
+        address: address.clone(),
+        sqlstate: NO_TABLE.to_owned(),
+        message: format!("the engine \"{engine}\" has no gate"),
+    }
+}
+
+#[cold]
+fn fault_of(error: &OpenError, database: &str) -> ErrorReport {
+    let hint = match error {
+        OpenError::Refused { sqlstate, .. } if sqlstate == NO_TABLE || sqlstate == sqlstate::UNDEFINED_DATABASE => {
+            format!("The engine has no gate yet: run weir shard engine {database}.")
+        }
+        OpenError::Refused { sqlstate, .. } if sqlstate == sqlstate::INSUFFICIENT_PRIVILEGE => {
+            format!("sr_check_user locks the engine's gate: run weir shard engine {database} again.")
+        }
+        _ => "Run the transaction again.".to_owned(),
+    };
+    error.fault().detail("It was asked for the gate between commits on several shards and reads of several shards.").hint(&hint)
+}
+
+/// Not cancel safe.
+async fn conn_of(w: &Worker, database: &Arc<str>, deadline: Instant) -> Result<GateConn, OpenError> {
+    if let Some(conn) = w.shard_gates.take_at_rest(database) {
+        if is_usable(w, &conn) {
+            return Ok(conn);
+        }
+        conn.talk.part(w);
+    }
+    let (check, engine) = {
+        let config = w.peek_config();
+        (config.check.clone(), config.sharding.engine_of(database))
+    };
+    let primary = w.view().primary.and_then(|at| w.address_of(at));
+    let address = primary.ok_or(OpenError::Gone { node: 0 })?;
+    let (generation, files) = (w.shared.access.generation(), w.shared.access.files());
+    let (user, secret) = files.checker(&check);
+    let secret: Option<UserSecret> = secret.as_deref().cloned();
+    let parameters: Vec<(&str, &str)> =
+        own_login::in_packet(OwnUse::Questions).chain([("application_name", "weir_gate")]).collect();
+    let login = ServerLogin { user, database: &engine, secret: secret.as_ref(), generation, parameters: &parameters };
+    let (mut talk, greeting) = MessageConn::enter(w, &address, &login, deadline).await?;
+    let words =
+        own_login::after_login(OwnUse::Questions, greeting.reported("server_version"), greeting.reported("server_encoding"));
+    let entered = async {
+        if let Some(words) = words {
+            talk.query(w, &address, &words).await?;
+        }
+        talk.query(w, &address, OWNED).await
+    };
+    let trouble = match entered.await {
+        Ok(rows) if rows.first().and_then(|row| row.first()?.as_deref()) == Some("t") => None,
+        Ok(_) => Some(no_gate(&address, &engine)),
+        Err(error) => Some(error),
+    };
+    if let Some(error) = trouble {
+        talk.part(w);
+        return Err(error);
+    }
+    Ok(GateConn { talk, address, generation, rests_since: w.now() })
+}
+
+/// Ends the transaction that holds the lock. Not cancel safe.
+async fn release(w: Rc<Worker>, database: Arc<str>, mut conn: GateConn) {
+    conn.talk.renew(&w, w.now() + GATE_LIMIT);
+    if conn.talk.query(&w, &conn.address, "ROLLBACK").await.is_err() {
+        return conn.talk.part(&w);
+    }
+    conn.rests_since = w.now();
+    if let Some(other) = w.shard_gates.rest(&database, conn) {
+        other.talk.part(&w);
+    }
+    if !w.shard_gates.has_closer.replace(true) {
+        w.reactor.spawn(close_rested(w.clone()));
+    }
+}
+
+async fn close_rested(w: Rc<Worker>) {
+    loop {
+        w.reactor.sleep(REST_LIMIT).await;
+        let before = w.now().checked_sub(REST_LIMIT).unwrap_or_else(Instant::now);
+        let (rested, has_more) = w.shard_gates.take_rested(before);
+        rested.into_iter().for_each(|conn| conn.talk.part(&w));
+        if !has_more {
+            break;
+        }
+    }
+    w.shard_gates.has_closer.set(false);
+}
+
+pub fn own_texts() -> Vec<String> {
+    vec![OWNED.to_owned(), "ROLLBACK".to_owned()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_parts_of_weir_are_waited_for() {
+        let rows = |gid: &str| vec![vec![Some(gid.to_owned())]];
+        assert!(lost_part(&rows("weir_1_0_7_1_768_5")).is_some());
+        assert!(lost_part(&rows("weir_mine")).is_none() && lost_part(&Vec::new()).is_none());
+    }
+}

@@ -1,0 +1,74 @@
+//! Takes snapshots of all shards in the engine, for the session's next statement (`weir_session::sharding::engine_snapshots`).
+
+use crate::runtime::pool::conn_opening;
+use crate::runtime::shard_gates::GateSide;
+use crate::server::shard_gate::GatePass;
+use crate::traffic::served::ServedSession;
+use std::time::{Duration, Instant};
+use weir_session::fault::{ErrorReport, sqlstate};
+use weir_session::sharding::engine_snapshots;
+
+/// Longest wait for all shards. Commits on several shards wait meanwhile.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+
+/// Reads every foreign server of the engine that leads to a shard.
+const LOOK: &str = "SELECT pg_catalog.count(*) FROM weir_shard.prepared";
+
+/// Ends an implicit transaction.
+const END: &str = "";
+
+/// Takes the snapshots. An error is that of the session's next statement. Not cancel safe.
+pub async fn take(served: &mut ServedSession) -> Result<(), ErrorReport> {
+    let database = served.s.account.known.name.clone();
+    let pass = GatePass::ask(&served.w, &database, GateSide::Reads);
+    // A cancel request waits for the statement: the server ignores one that comes before.
+    served.s.handle.is_ours.set(true);
+    let outcome = match pass.held().await {
+        Ok(()) => look(served, &pass).await,
+        Err(fault) => {
+            engine_snapshots::give_up(&mut served.s);
+            Err(fault)
+        }
+    };
+    served.s.handle.is_ours.set(false);
+    served.s.handle.cancel_waits.set(false);
+    outcome
+}
+
+/// Not cancel safe.
+async fn look(served: &mut ServedSession, pass: &GatePass) -> Result<(), ErrorReport> {
+    let Some((conn, upstream)) = engine_snapshots::lend(&mut served.s) else { return Ok(()) };
+    let Some(conn) = served.sockets.host.whole(conn) else { return Ok(()) };
+    let deadline = Instant::now() + ANSWER_LIMIT;
+    let (mut conn, mut said) = conn_opening::ask_ahead(&served.w, conn, LOOK, deadline).await;
+    let objection = match &said {
+        Ok(_) if served.s.handle.cancel_waits.get() => Some(cancelled()),
+        Ok(_) if !pass.is_held() => Some(lost_gate()),
+        Ok(_) | Err(_) => None,
+    };
+    if objection.is_some() {
+        (conn, said) = conn_opening::ask(&served.w, conn, END, deadline).await;
+    }
+    let conn = served.sockets.host.take(conn);
+    match (said, objection) {
+        (Ok(_), None) => {
+            engine_snapshots::taken(&mut served.s, conn, upstream);
+            Ok(())
+        }
+        (said, objection) => {
+            engine_snapshots::not_taken(&mut served.s, conn, upstream);
+            Err(objection.or(said.err().map(|error| error.fault())).unwrap_or_else(lost_gate))
+        }
+    }
+}
+
+#[cold]
+fn cancelled() -> ErrorReport {
+    ErrorReport::error(sqlstate::QUERY_CANCELED, "canceling statement due to user request")
+}
+
+#[cold]
+fn lost_gate() -> ErrorReport {
+    let text = "the statement reads several shards, and the lock that keeps commits on several shards out was lost meanwhile";
+    ErrorReport::error(sqlstate::SERIALIZATION_FAILURE, text).hint("Run the statement again.")
+}
