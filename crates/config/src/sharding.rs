@@ -8,7 +8,7 @@ const ENGINE_ENDING: &str = "_engine";
 /// The view that a read of several shards has of a commit on several shards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CrossShardReads {
-    /// All of it or nothing. No transaction spans shards, as nothing keeps reads from seeing a part yet.
+    /// All of it or nothing.
     #[default]
     Snapshot,
     /// Each shard as it is.

@@ -1,4 +1,4 @@
-//! A transaction on several shards (`cross_shard_reads = latest`).
+//! A transaction on several shards.
 //!
 //! A session works with one server connection at a time. Those to the other shards of its transaction, the other participants, are parked.
 //! Its COMMIT has three steps (two-phase commit, in which one participant decides by its own commit):
@@ -26,7 +26,9 @@ use crate::upstream::UpstreamState;
 use crate::upstream::numbered::XidState;
 use std::rc::Rc;
 use std::time::Duration;
+use weir_config::CrossShardReads;
 use weir_failover::commit_outcome::TransactionNumber;
+use weir_shard::EngineReadiness;
 use weir_sql::facts::{BeginOptions, StatementVerb, TransactionEnd, TransactionVerb};
 use weir_wire::back::read_report;
 use weir_wire::frame::{HEADER_BYTES, back, read_header};
@@ -72,9 +74,18 @@ fn begin_of(s: &Session) -> Option<Rc<Statement>> {
     }
 }
 
+/// True if a transaction may be on several shards. The gate that hides parts of its commit from reads is the engine's.
+pub fn may_span(s: &Session, w: &Context) -> bool {
+    let has_gate = || s.account.known.sharding.tables().is_some_and(|tables| *tables.engine() != EngineReadiness::DefinesOnly);
+    match w.peek_config().sharding.reads {
+        CrossShardReads::Latest => true,
+        CrossShardReads::Snapshot => has_gate(),
+    }
+}
+
 fn may_change(s: &mut Session, w: &Context) -> bool {
     let is_open = s.participants.as_ref().is_none_or(|participants| participants.phase == CommitPhase::Open);
-    if !is_open || s.sharding.target() == ShardTarget::Engine || s.sharding.here() == ENGINE {
+    if !is_open || !may_span(s, w) || s.sharding.target() == ShardTarget::Engine || s.sharding.here() == ENGINE {
         return false;
     }
     let defaults = classify::defaults(s, w);

@@ -96,7 +96,7 @@ impl<X: ClientServerSockets> SessionPump<'_, X> {
                 Ok(_) => match from_client::notify(self.s, self.w) {
                     Ok(true) => {}
                     Ok(false) if participants::waits(self.s) => return SessionStep::Participants,
-                    Ok(false) if engine_snapshots::are_wanted(self.s) => return SessionStep::Snapshots,
+                    Ok(false) if engine_snapshots::are_due(self.s) => return SessionStep::Snapshots,
                     Ok(false) => {
                         session_state::note_unfinished(self.s, self.w);
                         return SessionStep::Park;

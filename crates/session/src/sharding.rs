@@ -41,7 +41,7 @@ pub fn cannot_span(s: &Session) -> ErrorReport {
         false => "End the transaction first. Messages up to a Sync are one transaction, too.",
     };
     ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, text)
-        .detail("A transaction goes on to other shards with cross_shard_reads = latest only, under READ COMMITTED, and without savepoints, cursors, SET and the like.")
+        .detail("A transaction goes on to other shards under READ COMMITTED only, without savepoints, cursors, SET and the like, and once weir shard engine has run.")
         .hint(hint)
 }
 

@@ -47,7 +47,7 @@ pub(super) const ROWS: &[ConfigParam] = &[
         help: "Tables may be spread over several servers (backend_shard), as weir shard says. A statement that concerns rows of one shard goes there, and a SELECT of several to the engine (weir shard engine); another one about such tables is refused.", ..BUILT },
     ConfigParam { name: "cross_shard_reads", kind: ParamKind::Enum { values: &CrossShardReads::WORDS, also: &[] }, default: "snapshot", applies: ParamContext::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.sharding.reads = CrossShardReads::of_word(v.word()).unwrap_or_default(),
-        help: "With parallel_mode = on: what a statement that reads several shards sees of a transaction that wrote on several. latest: each shard as it is, perhaps before the commit on one and after it on another. snapshot: nobody sees such a commit in part; for now no transaction writes on several shards then.", ..BUILT },
+        help: "With parallel_mode = on: what a statement that reads several shards sees of a transaction that wrote on several. snapshot: all of its commit or nothing, for which such commits and the begins of such reads wait for each other. latest: each shard as it is, perhaps before the commit on one and after it on another. All Weirs before the same servers need one value.", ..BUILT },
     ConfigParam { name: "system_db_dbname", kind: ParamKind::Text(Everyone), default: "", applies: ParamContext::AtStart, since: "Weir 0.1",
         set: |c, _, v| c.sharding.engine_database = v.text(),
         help: "With parallel_mode = on: the database on shard 0 that says which tables are sharded, and how. Empty: one for each database, whose name ends in _engine.", ..BUILT },

@@ -10,12 +10,12 @@ use crate::routing::classify;
 use crate::session::{FAILED, IDLE, LazyBegin, Session};
 use crate::session_state::client_settings::EncodingEffect;
 use crate::sharding::bound_values::BoundValues;
-use crate::sharding::engine_settings;
 use crate::sharding::kept_plan::{EngineFit, NoEngine, TextPlan, TextRefusal};
 use crate::sharding::plan_wish::PlanWish;
 use crate::sharding::refusal_words;
 use crate::sharding::shard_target::{ENGINE, ShardAim, ShardTarget, TransactionPart};
 use crate::sharding::text_plan::{NameCertainty, PlanFacts, may_be_kept, plan_of};
+use crate::sharding::{engine_settings, engine_snapshots};
 use crate::statements::{PreparedStatement, Statement, StatementTrait};
 use crate::unit::StatementMessage;
 use crate::{lazy_begin, participants, sharding};
@@ -45,6 +45,9 @@ impl From<ErrorReport> for Unaimed {
 
 /// Sets the session's target. `Some`: the message is not sent now.
 pub fn aim(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Option<MessagePlan> {
+    if engine_snapshots::are_wanted(s) {
+        return Some(MessagePlan::Later(MessageFlow::Hold));
+    }
     let ties = match unit {
         StatementMessage::Query(statement) | StatementMessage::Bind { statement, .. } => participants::is_tie(statement),
         StatementMessage::BindUnknown(_) | StatementMessage::Call(_) => true,
@@ -64,6 +67,9 @@ pub fn aim(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Option<M
 
 /// Aims at the shard of the Bind that follows a Parse, which must come to the same server.
 pub fn aim_parse(s: &mut Session, w: &Context, name: &[u8], prepared: &PreparedStatement) -> Option<MessagePlan> {
+    if engine_snapshots::are_wanted(s) {
+        return Some(MessagePlan::Later(MessageFlow::Hold));
+    }
     let target = of_parse(s, w, name, prepared);
     set(s, target)
 }

@@ -19,10 +19,6 @@ pub fn before(s: &mut Session, w: &Context) -> Option<MessageFlow> {
     if s.sharding.here() != ENGINE || w.peek_config().sharding.reads == CrossShardReads::Latest {
         return None;
     }
-    if !s.replies().is_settled() || s.up.has_pending() {
-        checkout::leave_reader(s, w);
-        return Some(MessageFlow::Hold);
-    }
     s.sharding.set_snapshots(ShardSnapshots::Wanted);
     note_transaction(s, true);
     Some(checkout::again(s))
@@ -35,9 +31,14 @@ fn note_transaction(s: &mut Session, is_open: bool) {
     }
 }
 
-/// True if the program must take the snapshots.
+/// True if the session's next statement waits for the snapshots.
 pub fn are_wanted(s: &Session) -> bool {
-    s.sharding.snapshots() == ShardSnapshots::Wanted
+    s.sharding.snapshots() == ShardSnapshots::Wanted && s.has_server()
+}
+
+/// True if the program must take the snapshots now: what the session has set on the server connection is answered.
+pub fn are_due(s: &Session) -> bool {
+    are_wanted(s) && s.replies().is_empty() && !s.up.has_pending() && !s.down.has_unseen() && !s.down.is_mid_message()
 }
 
 /// The session's own connection, for the program to take the snapshots over; `taken` or `not_taken` follows.

@@ -150,7 +150,9 @@ impl SessionSharding {
     #[inline]
     pub fn note_ready(&mut self) {
         self.aim = ShardAim::default();
-        self.snapshots = ShardSnapshots::None;
+        if self.snapshots == ShardSnapshots::Taken {
+            self.snapshots = ShardSnapshots::None;
+        }
     }
 
     /// Notes a statement of the open transaction, or the first behind one.

@@ -24,6 +24,7 @@ use weir_session::sequences::drawn_values::{DrawConnDemand, DrawWaitOutcome};
 use weir_session::session::Session;
 use weir_session::session_state::client_settings::SettingValues;
 use weir_session::session_state::held_state::HeldState;
+use weir_session::sharding::engine_snapshots;
 use weir_session::sharding::shard_target::ENGINE;
 use weir_session::status::{ClientEndpoints, ClientIdentity, SessionPid, SessionStatus};
 use weir_session::teardown::{self, let_go};
@@ -236,6 +237,7 @@ impl Client {
             };
             match step {
                 SessionStep::Yield => {}
+                SessionStep::Snapshots => self.take_snapshots(),
                 SessionStep::Park | SessionStep::Doubt | SessionStep::Participants if self.again.get() => {}
                 // The outcome of a COMMIT is told by an event.
                 SessionStep::Park | SessionStep::Doubt | SessionStep::Participants => return,
@@ -252,6 +254,12 @@ impl Client {
             }
         }
         panic!("the session does not come to rest");
+    }
+
+    /// The program would have the engine read all shards.
+    fn take_snapshots(&mut self) {
+        let (conn, upstream) = engine_snapshots::lend(&mut self.s).expect("snapshots are taken over a server connection");
+        engine_snapshots::taken(&mut self.s, conn, upstream);
     }
 
     fn pump(&mut self) -> SessionPump<'_, Pipes> {

@@ -117,12 +117,12 @@ impl<'a> DemoShards<'a> {
         let psql = |statement: &str| format!("  psql {place} {DATABASE} -c \"{statement}\"\n");
         let pgbench = |script: &str| format!("  pgbench {place} -n -c 4 -T 3 {script} {DATABASE}\n");
         Ok([
-            "\nPayments of one shard each, reads, and writes to accounts and history. Without -f, -S and -N pgbench\n\
-             writes to several shards in one transaction, which is refused:\n"
+            "\nPayments of one shard each, reads, writes to accounts and history, and transactions on several shards:\n"
                 .to_owned(),
             pgbench(&format!("-f '{}'", script.display())),
             pgbench("-S"),
             pgbench("-N"),
+            pgbench("-b tpcb-like"),
             "\nAll shards in one answer. The two sums of the last line are equal:\n".to_owned(),
             psql(BRANCHES),
             psql(BALANCES),

@@ -37,6 +37,9 @@ const OWNED: &str = "SELECT pg_catalog.count(*) OPERATOR(pg_catalog.=) 2 FROM pg
     WHERE n.nspname OPERATOR(pg_catalog.=) 'weir_shard' AND c.relname OPERATOR(pg_catalog.=) ANY ('{gate,prepared}'::pg_catalog.name[]) \
     AND (o.rolsuper OR o.rolname OPERATOR(pg_catalog.=) current_user)";
 
+/// Class of SQLSTATEs of lost connections: of the engine to a shard.
+const CONNECTION_CLASS: &str = "08";
+
 /// SQLSTATE of a table that is not there.
 const NO_TABLE: &str = "42P01";
 
@@ -183,16 +186,21 @@ fn no_gate(address: &ServerAddress, engine: &str) -> OpenError {
 
 #[cold]
 fn fault_of(error: &OpenError, database: &str) -> ErrorReport {
-    let hint = match error {
+    const GATE: &str = "It was asked for the lock between commits on several shards and reads of several shards.";
+    const SHARDS: &str = "With cross_shard_reads = snapshot all shards are asked before a statement that reads several.";
+    let (detail, hint) = match error {
         OpenError::Refused { sqlstate, .. } if sqlstate == NO_TABLE || sqlstate == sqlstate::UNDEFINED_DATABASE => {
-            format!("The engine has no gate yet: run weir shard engine {database}.")
+            (GATE, format!("The engine has no gate yet: run weir shard engine {database}."))
         }
         OpenError::Refused { sqlstate, .. } if sqlstate == sqlstate::INSUFFICIENT_PRIVILEGE => {
-            format!("sr_check_user locks the engine's gate: run weir shard engine {database} again.")
+            (GATE, format!("sr_check_user locks the engine's gate: run weir shard engine {database} again."))
         }
-        _ => "Run the transaction again.".to_owned(),
+        OpenError::Refused { sqlstate, .. } if sqlstate.starts_with(CONNECTION_CLASS) => {
+            (SHARDS, "Run the statement again when the shard is back.".to_owned())
+        }
+        _ => (GATE, "Run the transaction again.".to_owned()),
     };
-    error.fault().detail("It was asked for the gate between commits on several shards and reads of several shards.").hint(&hint)
+    error.fault().detail(detail).hint(hint)
 }
 
 /// Not cancel safe.

@@ -365,34 +365,54 @@ async fn make_servers(
 
 /// What reads of several shards need to see no commit in part (`server::shard_gate`). Not cancel safe: the connection is unusable afterwards.
 async fn make_gate(engine: &mut ShardConn, shards: &[u16], config: &Config) -> anyhow::Result<()> {
-    for statement in gate_statements(shards, &config.check.user) {
+    let user = if config.check.user.is_empty() { "postgres" } else { &config.check.user };
+    let there = engine.query(&gate_there(user)).await?;
+    let names: Vec<&str> = there.iter().filter_map(|row| row.first()?.as_deref()).collect();
+    for statement in gate_statements(shards, &names, user) {
         engine.run(&statement).await?;
     }
     Ok(())
 }
 
-/// `user`: who locks the gate.
-fn gate_statements(shards: &[u16], user: &str) -> Vec<String> {
-    let table = |shard: &u16| {
-        format!(
-            "CREATE FOREIGN TABLE IF NOT EXISTS weir_shard.prepared_{shard} (gid pg_catalog.text, database pg_catalog.name) \
-             SERVER {SERVER_BEGIN}{shard} OPTIONS (schema_name 'pg_catalog', table_name 'pg_prepared_xacts')"
-        )
-    };
-    let part = |shard: &u16| {
-        format!("SELECT '{shard}'::pg_catalog.int4 AS shard, p.gid, p.database FROM weir_shard.prepared_{shard} AS p")
-    };
-    let parts: Vec<String> = shards.iter().map(part).collect();
-    let user = if user.is_empty() { "postgres" } else { user };
-    shards
-        .iter()
-        .map(table)
-        .chain([
-            format!("CREATE OR REPLACE VIEW weir_shard.prepared AS {}", parts.join(" UNION ALL ")),
-            "GRANT SELECT ON TABLE weir_shard.prepared TO PUBLIC".to_owned(),
-            format!("GRANT UPDATE ON TABLE weir_shard.gate TO {}", quote_name(user)),
-        ])
-        .collect()
+/// Gives the names of the gate's tables that are there: `gate` if the user may lock it, `prepared` if all may read it.
+fn gate_there(user: &str) -> String {
+    format!(
+        "SELECT c.relname FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace \
+         WHERE n.nspname OPERATOR(pg_catalog.=) 'weir_shard' AND CASE WHEN c.relname OPERATOR(pg_catalog.=) 'gate' \
+         THEN pg_catalog.has_table_privilege({}, c.oid, 'UPDATE') WHEN c.relname OPERATOR(pg_catalog.=) 'prepared' \
+         THEN pg_catalog.has_table_privilege('public', c.oid, 'SELECT') ELSE c.relkind OPERATOR(pg_catalog.=) 'f' END",
+        quote_text(user)
+    )
+}
+
+/// Statements that are needed where `names` are there. `user`: who locks the gate.
+fn gate_statements(shards: &[u16], names: &[&str], user: &str) -> Vec<String> {
+    let table_of = |shard: &u16| format!("prepared_{shard}");
+    let tables: Vec<String> = shards.iter().map(table_of).collect();
+    let old = names.iter().filter(|name| name.starts_with("prepared_") && !tables.iter().any(|table| table == *name));
+    let new = shards.iter().filter(|shard| !names.contains(&&*table_of(shard)));
+    let mut statements: Vec<String> = new
+        .map(|shard| {
+            format!(
+                "CREATE FOREIGN TABLE weir_shard.prepared_{shard} (gid pg_catalog.text, database pg_catalog.name) \
+                 SERVER {SERVER_BEGIN}{shard} OPTIONS (schema_name 'pg_catalog', table_name 'pg_prepared_xacts')"
+            )
+        })
+        .collect();
+    let drops: Vec<String> = old.map(|table| format!("DROP FOREIGN TABLE weir_shard.{table}")).collect();
+    if !statements.is_empty() || !drops.is_empty() || !names.contains(&"prepared") {
+        let part = |shard: &u16| {
+            format!("SELECT '{shard}'::pg_catalog.int4 AS shard, p.gid, p.database FROM weir_shard.prepared_{shard} AS p")
+        };
+        let parts: Vec<String> = shards.iter().map(part).collect();
+        statements.push(format!("CREATE OR REPLACE VIEW weir_shard.prepared AS {}", parts.join(" UNION ALL ")));
+        statements.push("GRANT SELECT ON TABLE weir_shard.prepared TO PUBLIC".to_owned());
+    }
+    if !names.contains(&"gate") {
+        statements.push(format!("GRANT UPDATE ON TABLE weir_shard.gate TO {}", quote_name(user)));
+    }
+    statements.extend(drops);
+    statements
 }
 
 fn named_options(row: Vec<Option<String>>) -> (Option<String>, Options) {
@@ -401,7 +421,7 @@ fn named_options(row: Vec<Option<String>>) -> (Option<String>, Options) {
 }
 
 pub fn own_texts() -> Vec<String> {
-    [SUPERUSER, MAJOR, PLACE, STRANGERS, GROUND_THERE].map(str::to_owned).to_vec()
+    [SUPERUSER, MAJOR, PLACE, STRANGERS, GROUND_THERE].map(str::to_owned).into_iter().chain([gate_there("weir")]).collect()
 }
 
 #[cfg(test)]
@@ -424,6 +444,17 @@ mod tests {
         let tables = [sharded("a", &[0, 1]), sharded("b", &[1, 0, 1]), sharded("c", &[0])];
         let notes = unfit(&tables, &[row(&["s", "c", "price"])]);
         assert!(notes.len() == 2 && notes[0].contains("\"b\": several") && notes[1].contains("column \"price\""), "{notes:?}");
+    }
+
+    #[test]
+    fn the_gate_is_made_once_and_follows_the_shards() {
+        let made = gate_statements(&[0, 1], &[], "weir");
+        assert!(made.len() == 5 && made[2].contains("prepared_0 AS p UNION ALL SELECT '1'"), "{made:?}");
+        let names = ["gate", "prepared", "prepared_0", "prepared_1"];
+        assert_eq!(gate_statements(&[0, 1], &names, "weir"), Vec::<String>::new());
+        let fewer = gate_statements(&[0], &names, "weir");
+        assert!(fewer.len() == 3 && fewer[2] == "DROP FOREIGN TABLE weir_shard.prepared_1", "{fewer:?}");
+        assert_eq!(gate_statements(&[0, 1], &names[1..], "a b"), ["GRANT UPDATE ON TABLE weir_shard.gate TO \"a b\""]);
     }
 
     #[test]
