@@ -143,7 +143,7 @@ fn all_that_a_demo_of_shards_proposes_works_and_nothing_is_left_behind() {
     assert!(matches!(rows(&balances).as_slice(), [row] if row[0] == row[1] && row[0].parse::<i64>().is_ok()), "{balances}");
     let mut client = demo.client();
     assert_eq!(client.value("select count(*) from pgbench_history"), (payments + updates).to_string());
-    let both = "select (select sum(tbalance) from pgbench_tellers) = (select sum(delta) from pgbench_history)";
+    let both = "select (select sum(tbalance) from pgbench_tellers) = (select sum(bbalance) from pgbench_branches)";
     assert_eq!(client.value(both), "t");
     for (shard, port) in servers.iter().enumerate() {
         let mut server = demo.client_of(*port);
