@@ -5,10 +5,11 @@
 //! implicit transaction, and the statement reads by those snapshots.
 
 use crate::checkout;
+use crate::concern;
 use crate::conn::Conn;
 use crate::context::Context;
 use crate::flow::MessageFlow;
-use crate::session::{Session, SessionServer};
+use crate::session::{MessageFate, Session, SessionServer};
 use crate::sharding::shard_target::{ENGINE, ShardSnapshots};
 use crate::upstream::UpstreamState;
 use weir_config::CrossShardReads;
@@ -62,7 +63,16 @@ pub fn give_up(s: &mut Session) {
     note_transaction(s, false);
 }
 
-/// The connection is at rest again, or broken.
+/// The connection is broken, or owes an answer.
+pub fn lost(s: &mut Session, w: &Context, conn: Box<Conn>, upstream: Box<UpstreamState>) {
+    not_taken(s, conn, upstream);
+    if let Some((conn, _)) = s.lose(w, MessageFate::Undone) {
+        s.host.close(conn);
+        concern::lost(s, w);
+    }
+}
+
+/// The connection is at rest again.
 pub fn not_taken(s: &mut Session, mut conn: Box<Conn>, upstream: Box<UpstreamState>) {
     conn.unnamed = None;
     s.server = Some(SessionServer { conn, upstream });

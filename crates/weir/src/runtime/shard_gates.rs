@@ -42,9 +42,11 @@ impl PhaseState {
     }
 }
 
-/// A connection for the gate, with the generation of the files that logged it in.
+/// Connections for the gate, with the generation of the files that logged them in.
 pub struct GateConn {
     pub(crate) talk: MessageConn,
+    /// Reads the shards: a shard that hangs must not keep the lock, which the server frees only after it has ended such a read.
+    pub(crate) look: Option<MessageConn>,
     pub(crate) address: ServerAddress,
     pub(crate) generation: u64,
     /// Begin of its rest.

@@ -10,7 +10,6 @@ use crate::runtime::worker::Worker;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_config::passwd::UserSecret;
 use weir_failover::prepared_name;
 use weir_io::reactor::parked;
 use weir_session::fault::{ErrorReport, sqlstate};
@@ -36,6 +35,9 @@ const OWNED: &str = "SELECT pg_catalog.count(*) OPERATOR(pg_catalog.=) 2 FROM pg
     JOIN pg_catalog.pg_roles AS o ON o.oid OPERATOR(pg_catalog.=) c.relowner \
     WHERE n.nspname OPERATOR(pg_catalog.=) 'weir_shard' AND c.relname OPERATOR(pg_catalog.=) ANY ('{gate,prepared}'::pg_catalog.name[]) \
     AND (o.rolsuper OR o.rolname OPERATOR(pg_catalog.=) current_user)";
+
+/// Detail of an error of a shard that is away.
+pub const SHARDS: &str = "With cross_shard_reads = snapshot all shards are asked before a statement that reads several.";
 
 /// Class of SQLSTATEs of lost connections: of the engine to a shard.
 const CONNECTION_CLASS: &str = "08";
@@ -115,19 +117,14 @@ async fn begin(w: Rc<Worker>, phase: Rc<GatePhase>) {
 
 /// Not cancel safe.
 async fn take(w: &Rc<Worker>, phase: &GatePhase) -> Result<GateConn, ErrorReport> {
-    let (text, deadline) = (text_of(phase.side, &phase.database), w.now() + GATE_LIMIT);
+    let deadline = w.now() + GATE_LIMIT;
     loop {
         let mut conn = conn_of(w, &phase.database, deadline).await.map_err(|error| fault_of(&error, &phase.database))?;
-        conn.talk.renew(w, deadline + GATE_LIMIT);
-        let said = conn.talk.query_by_name(w, &conn.address, &text).await;
-        let why = match said {
-            Ok(rows) => match lost_part(&rows) {
-                None => return Ok(conn),
-                Some(name) => format!("the part {name} of one has lost its session"),
-            },
-            Err(OpenError::Refused { sqlstate, .. }) if sqlstate == LOCK_NOT_AVAILABLE => "one is still under way".to_owned(),
+        let why = match lock(w, &mut conn, phase).await {
+            Ok(None) => return Ok(conn),
+            Ok(Some(why)) => why,
             Err(error) => {
-                conn.talk.part(w);
+                release(w.clone(), phase.database.clone(), conn).await;
                 return Err(fault_of(&error, &phase.database));
             }
         };
@@ -139,20 +136,65 @@ async fn take(w: &Rc<Worker>, phase: &GatePhase) -> Result<GateConn, ErrorReport
     }
 }
 
-fn text_of(side: GateSide, database: &str) -> String {
-    let mut text = format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout TO '{TRY_LIMIT}'; ");
-    match side {
-        GateSide::Commits => text += "LOCK TABLE weir_shard.gate IN ROW EXCLUSIVE MODE",
-        GateSide::Reads => {
-            // Shard 0 decides where it takes part, and has no part prepared.
-            text += "LOCK TABLE weir_shard.gate IN SHARE MODE; \
-                SELECT p.gid FROM weir_shard.prepared AS p WHERE p.shard OPERATOR(pg_catalog.<>) 0 AND p.database OPERATOR(pg_catalog.=) ";
-            literal(&mut text, database);
-            text += "::pg_catalog.name AND pg_catalog.starts_with(p.gid, ";
-            literal(&mut text, prepared_name::BEGIN);
-            text += ")";
+/// Returns why the gate must be asked for again, if it must. Not cancel safe.
+async fn lock(w: &Rc<Worker>, conn: &mut GateConn, phase: &GatePhase) -> Result<Option<String>, OpenError> {
+    conn.talk.renew(w, w.now() + GATE_LIMIT);
+    match conn.talk.query_by_name(w, &conn.address, &lock_of(phase.side)).await {
+        Ok(_) => {}
+        Err(OpenError::Refused { sqlstate, .. }) if sqlstate == LOCK_NOT_AVAILABLE => {
+            return Ok(Some("one is still under way".to_owned()));
+        }
+        Err(error) => return Err(error),
+    }
+    if phase.side == GateSide::Commits {
+        return Ok(None);
+    }
+    let deadline = w.now() + hold_limit(w);
+    let mut look = match conn.look.take() {
+        Some(look) => look,
+        None => enter(w, &conn.address, &phase.database, deadline).await?,
+    };
+    look.renew(w, deadline);
+    let parts = look.query_by_name(w, &conn.address, &parts_of(&phase.database)).await;
+    match parts {
+        Err(error @ OpenError::Refused { .. }) => {
+            conn.look = Some(look);
+            Err(error)
+        }
+        Err(error) => {
+            look.part(w);
+            Err(error)
+        }
+        Ok(rows) => {
+            conn.look = Some(look);
+            Ok(lost_part(&rows).map(|name| format!("the part {name} of one has lost its session")))
         }
     }
+}
+
+/// Longest time for which a read holds the gate, by the number of shards, which are read one after the other.
+pub fn hold_limit(w: &Worker) -> Duration {
+    Duration::from_secs(3 + w.peek_config().sharding.nodes.len() as u64)
+}
+
+fn lock_of(side: GateSide) -> String {
+    let mode = match side {
+        GateSide::Commits => "ROW EXCLUSIVE",
+        GateSide::Reads => "SHARE",
+    };
+    format!(
+        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout TO '{TRY_LIMIT}'; \
+         LOCK TABLE weir_shard.gate IN {mode} MODE"
+    )
+}
+
+/// Shard 0 decides where it takes part, and has no part prepared.
+fn parts_of(database: &str) -> String {
+    let mut text = "SELECT p.gid FROM weir_shard.prepared AS p WHERE p.shard OPERATOR(pg_catalog.<>) 0 AND p.database OPERATOR(pg_catalog.=) ".to_owned();
+    literal(&mut text, database);
+    text += "::pg_catalog.name AND pg_catalog.starts_with(p.gid, ";
+    literal(&mut text, prepared_name::BEGIN);
+    text += ")";
     text
 }
 
@@ -187,7 +229,6 @@ fn no_gate(address: &ServerAddress, engine: &str) -> OpenError {
 #[cold]
 fn fault_of(error: &OpenError, database: &str) -> ErrorReport {
     const GATE: &str = "It was asked for the lock between commits on several shards and reads of several shards.";
-    const SHARDS: &str = "With cross_shard_reads = snapshot all shards are asked before a statement that reads several.";
     let (detail, hint) = match error {
         OpenError::Refused { sqlstate, .. } if sqlstate == NO_TABLE || sqlstate == sqlstate::UNDEFINED_DATABASE => {
             (GATE, format!("The engine has no gate yet: run weir shard engine {database}."))
@@ -209,50 +250,57 @@ async fn conn_of(w: &Worker, database: &Arc<str>, deadline: Instant) -> Result<G
         if is_usable(w, &conn) {
             return Ok(conn);
         }
-        conn.talk.part(w);
+        part(w, conn);
     }
+    let primary = w.view().primary.and_then(|at| w.address_of(at));
+    let address = primary.ok_or(OpenError::Gone { node: 0 })?;
+    let generation = w.shared.access.generation();
+    let talk = enter(w, &address, database, deadline).await?;
+    Ok(GateConn { talk, look: None, address, generation, rests_since: w.now() })
+}
+
+/// Not cancel safe.
+async fn enter(w: &Worker, address: &ServerAddress, database: &str, deadline: Instant) -> Result<MessageConn, OpenError> {
     let (check, engine) = {
         let config = w.peek_config();
         (config.check.clone(), config.sharding.engine_of(database))
     };
-    let primary = w.view().primary.and_then(|at| w.address_of(at));
-    let address = primary.ok_or(OpenError::Gone { node: 0 })?;
     let (generation, files) = (w.shared.access.generation(), w.shared.access.files());
     let (user, secret) = files.checker(&check);
-    let secret: Option<UserSecret> = secret.as_deref().cloned();
     let parameters: Vec<(&str, &str)> =
         own_login::in_packet(OwnUse::Questions).chain([("application_name", "weir_gate")]).collect();
-    let login = ServerLogin { user, database: &engine, secret: secret.as_ref(), generation, parameters: &parameters };
-    let (mut talk, greeting) = MessageConn::enter(w, &address, &login, deadline).await?;
+    let login = ServerLogin { user, database: &engine, secret: secret.as_deref(), generation, parameters: &parameters };
+    let (mut talk, greeting) = MessageConn::enter(w, address, &login, deadline).await?;
     let words =
         own_login::after_login(OwnUse::Questions, greeting.reported("server_version"), greeting.reported("server_encoding"));
     let entered = async {
         if let Some(words) = words {
-            talk.query(w, &address, &words).await?;
+            talk.query(w, address, &words).await?;
         }
-        talk.query(w, &address, OWNED).await
+        talk.query(w, address, OWNED).await
     };
     let trouble = match entered.await {
-        Ok(rows) if rows.first().and_then(|row| row.first()?.as_deref()) == Some("t") => None,
-        Ok(_) => Some(no_gate(&address, &engine)),
-        Err(error) => Some(error),
+        Ok(rows) if rows.first().and_then(|row| row.first()?.as_deref()) == Some("t") => return Ok(talk),
+        Ok(_) => no_gate(address, &engine),
+        Err(error) => error,
     };
-    if let Some(error) = trouble {
-        talk.part(w);
-        return Err(error);
-    }
-    Ok(GateConn { talk, address, generation, rests_since: w.now() })
+    talk.part(w);
+    Err(trouble)
+}
+
+fn part(w: &Worker, conn: GateConn) {
+    conn.look.into_iter().chain([conn.talk]).for_each(|talk| talk.part(w));
 }
 
 /// Ends the transaction that holds the lock. Not cancel safe.
 async fn release(w: Rc<Worker>, database: Arc<str>, mut conn: GateConn) {
     conn.talk.renew(&w, w.now() + GATE_LIMIT);
     if conn.talk.query(&w, &conn.address, "ROLLBACK").await.is_err() {
-        return conn.talk.part(&w);
+        return part(&w, conn);
     }
     conn.rests_since = w.now();
     if let Some(other) = w.shard_gates.rest(&database, conn) {
-        other.talk.part(&w);
+        part(&w, other);
     }
     if !w.shard_gates.has_closer.replace(true) {
         w.reactor.spawn(close_rested(w.clone()));
@@ -264,7 +312,7 @@ async fn close_rested(w: Rc<Worker>) {
         w.reactor.sleep(REST_LIMIT).await;
         let before = w.now().checked_sub(REST_LIMIT).unwrap_or_else(Instant::now);
         let (rested, has_more) = w.shard_gates.take_rested(before);
-        rested.into_iter().for_each(|conn| conn.talk.part(&w));
+        rested.into_iter().for_each(|conn| part(&w, conn));
         if !has_more {
             break;
         }

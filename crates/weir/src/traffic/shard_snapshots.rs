@@ -1,15 +1,13 @@
 //! Takes snapshots of all shards in the engine, for the session's next statement (`weir_session::sharding::engine_snapshots`).
 
 use crate::runtime::pool::conn_opening;
+use crate::runtime::pool::server_conn::OpenError;
 use crate::runtime::shard_gates::GateSide;
-use crate::server::shard_gate::GatePass;
+use crate::server::shard_gate::{GatePass, SHARDS, hold_limit};
 use crate::traffic::served::ServedSession;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use weir_session::fault::{ErrorReport, sqlstate};
 use weir_session::sharding::engine_snapshots;
-
-/// Longest wait for all shards. Commits on several shards wait meanwhile.
-const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 /// Reads every foreign server of the engine that leads to a shard.
 const LOOK: &str = "SELECT pg_catalog.count(*) FROM weir_shard.prepared";
@@ -39,7 +37,7 @@ pub async fn take(served: &mut ServedSession) -> Result<(), ErrorReport> {
 async fn look(served: &mut ServedSession, pass: &GatePass) -> Result<(), ErrorReport> {
     let Some((conn, upstream)) = engine_snapshots::lend(&mut served.s) else { return Ok(()) };
     let Some(conn) = served.sockets.host.whole(conn) else { return Ok(()) };
-    let deadline = Instant::now() + ANSWER_LIMIT;
+    let deadline = Instant::now() + hold_limit(&served.w);
     let (mut conn, mut said) = conn_opening::ask_ahead(&served.w, conn, LOOK, deadline).await;
     let objection = match &said {
         Ok(_) if served.s.handle.cancel_waits.get() => Some(cancelled()),
@@ -55,9 +53,17 @@ async fn look(served: &mut ServedSession, pass: &GatePass) -> Result<(), ErrorRe
             engine_snapshots::taken(&mut served.s, conn, upstream);
             Ok(())
         }
-        (said, objection) => {
+        (Ok(_), Some(objection)) => {
             engine_snapshots::not_taken(&mut served.s, conn, upstream);
-            Err(objection.or(said.err().map(|error| error.fault())).unwrap_or_else(lost_gate))
+            Err(objection)
+        }
+        (Err(error @ OpenError::Refused { .. }), _) => {
+            engine_snapshots::not_taken(&mut served.s, conn, upstream);
+            Err(error.fault())
+        }
+        (Err(error), _) => {
+            engine_snapshots::lost(&mut served.s, &served.w, conn, upstream);
+            Err(ErrorReport::error(sqlstate::CONNECTION_FAILURE, error.to_string()).detail(SHARDS))
         }
     }
 }

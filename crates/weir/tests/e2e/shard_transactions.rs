@@ -653,3 +653,39 @@ fn a_read_of_several_shards_sees_a_commit_as_a_whole_or_not_at_all() {
         }
     }
 }
+
+#[test]
+fn a_shard_that_hangs_fails_reads_and_lets_commits_of_other_shards_go_on() {
+    for more in ["", "io_method = epoll\nworker_threads = 1\npool_size = 2\n"] {
+        let spread = ground(more);
+        let ids = ids(&spread);
+        let (mut reader, mut writer) = (spread.client(), spread.client());
+        let sum = reader.value(SUM);
+        spread.server(2).freeze();
+        for round in 0..2 {
+            reader.send(&How::Extended.messages(SUM, &[]));
+            writer.run("begin");
+            (0..2).for_each(|shard| writer.run(&format!("update accounts set balance = balance + 0 where id = {}", ids[shard])));
+            writer.run("commit");
+            let failure = first_value(&reader.until_ready()).unwrap_err();
+            assert!(failure.sqlstate.starts_with("08"), "{round}: {failure:?}");
+        }
+        spread.server(2).thaw();
+        wait_until("reads to go on", || reader.try_rows(SUM).is_ok_and(|rows| rows == [[Some(sum.clone())]]));
+        // Sessions with other settings share few connections of the engine.
+        let clients: Vec<_> = (0..6)
+            .map(|number| {
+                let name = format!("client {number}");
+                let port = spread.proxy.port();
+                std::thread::spawn(move || {
+                    let named = [("application_name", &*name), ("TimeZone", if number % 2 == 0 { "UTC" } else { "Asia/Tokyo" })];
+                    let mut client = Raw::tcp(port).log_in("postgres", "postgres", &named).unwrap();
+                    (0..10).map(|_| client.value(SUM)).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        for client in clients {
+            assert_eq!(client.join().unwrap(), vec![sum.clone(); 10]);
+        }
+    }
+}
