@@ -7,6 +7,7 @@
 //!
 //! [`plan`] takes the terms of a statement and what the catalog says of its relations, and gives a [`ShardPlan`] or a [`ShardRefusal`].
 
+mod all_shards;
 mod engine_statement;
 mod key_names;
 mod key_reading;
@@ -21,6 +22,7 @@ mod shard_refusal;
 mod shard_tables;
 mod sharded_table;
 
+pub use all_shards::{AllShards, AllShardsRefusal, all_shards};
 pub use engine_statement::{EngineRefusal, engine_takes};
 pub use key_reading::{BoundValue, ValueFormat};
 pub use key_value::{KeyKind, KeyOrder, KeyValue};

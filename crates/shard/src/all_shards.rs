@@ -1,0 +1,214 @@
+//! May an UPDATE or DELETE be carried out on each shard by itself, so that all of them together do what one server with all rows does?
+//!
+//! It may if each row of the sharded table is judged and changed by that row, reference tables and constants alone. The caller judges functions, triggers
+//! and what a text says of the time.
+
+use std::fmt;
+
+use weir_sql::facts::QualifiedName;
+use weir_sql::key_terms::{
+    BlockShape, KeyTerms, OccurrenceSource, QueryBlock, StatementKind, TermProperties, TermProperty, WriteAction, WriteTerms,
+};
+
+use crate::sharded_table::{RelationKind, ShardedTable};
+
+/// A statement that each shard of a table carries out by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AllShards {
+    /// In the order in which they are visited, at least two. Shard 0 is the last one if it has a part: it decides about the commit.
+    pub shards: Vec<u16>,
+    /// True if a part of the text is computed once for all rows, or for some of them: functions that depend on chance would be computed on each shard.
+    pub has_queries: bool,
+}
+
+/// A reason, in the order of `ROWS`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AllShardsRefusal {
+    NotUpdateOrDelete,
+    Explained,
+    Returning,
+    Samples,
+    SystemColumns,
+    ObjectNumbers,
+    AtCursor,
+    LocksRows,
+    OfDatabase,
+    TransactionTime,
+    SeveralWrites,
+    KeyChanged,
+    OtherSharded,
+    SingleRelation,
+    UnknownRelation,
+    ComputedQuery,
+    OneShardOnly,
+}
+
+struct RefusalRow {
+    of: AllShardsRefusal,
+    name: &'static str,
+    sentence: &'static str,
+}
+
+const fn row(of: AllShardsRefusal, name: &'static str, sentence: &'static str) -> RefusalRow {
+    RefusalRow { of, name, sentence }
+}
+
+const ROWS: [RefusalRow; 17] = [
+    row(AllShardsRefusal::NotUpdateOrDelete, "not_update_or_delete", "it is no UPDATE or DELETE"),
+    row(AllShardsRefusal::Explained, "explained", "EXPLAIN is about one server"),
+    row(AllShardsRefusal::Returning, "returning", "it has RETURNING"),
+    row(AllShardsRefusal::Samples, "samples", "TABLESAMPLE takes its sample of one server"),
+    row(AllShardsRefusal::SystemColumns, "system_columns", "system columns such as ctid and tableoid differ from shard to shard"),
+    row(AllShardsRefusal::ObjectNumbers, "object_numbers", "numbers of objects such as regclass differ from shard to shard"),
+    row(AllShardsRefusal::AtCursor, "at_cursor", "WHERE CURRENT OF is about a cursor"),
+    row(AllShardsRefusal::LocksRows, "locks_rows", "a query in it locks rows"),
+    row(AllShardsRefusal::OfDatabase, "of_database", "it names or tells its database or schema"),
+    row(
+        AllShardsRefusal::TransactionTime,
+        "transaction_time",
+        "it may ask for the time of the transaction, which each server tells by itself",
+    ),
+    row(AllShardsRefusal::SeveralWrites, "several_writes", "it writes to several tables"),
+    row(AllShardsRefusal::KeyChanged, "key_changed", "it sets the shard key"),
+    row(AllShardsRefusal::OtherSharded, "other_sharded", "it reads a sharded table, too: rows of other shards would be missing"),
+    row(AllShardsRefusal::SingleRelation, "single_relation", "it reads a table of shard 0 only"),
+    row(
+        AllShardsRefusal::UnknownRelation,
+        "unknown_relation",
+        "it reads a view or another relation that may read sharded tables",
+    ),
+    row(
+        AllShardsRefusal::ComputedQuery,
+        "computed_query",
+        "a query in it groups, sorts, limits or computes, and may give each shard another answer",
+    ),
+    row(AllShardsRefusal::OneShardOnly, "one_shard_only", "all rows of the table lie on one shard"),
+];
+
+const _: () = {
+    let mut at = 0;
+    while at < ROWS.len() {
+        assert!(ROWS[at].of as usize == at, "rows stand in the order of the reasons");
+        at += 1;
+    }
+};
+
+impl AllShardsRefusal {
+    fn row(self) -> &'static RefusalRow {
+        &ROWS[self as usize]
+    }
+
+    /// Name for lists and counters.
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+}
+
+impl fmt::Display for AllShardsRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.row().sentence)
+    }
+}
+
+impl std::error::Error for AllShardsRefusal {}
+
+/// Finds the shards of an UPDATE or DELETE that each of them may carry out by itself. `lookup` knows the relations that the text's names mean.
+pub fn all_shards<'c>(
+    terms: &KeyTerms,
+    lookup: impl Fn(&QualifiedName) -> RelationKind<'c>,
+) -> Result<AllShards, AllShardsRefusal> {
+    if !matches!(terms.kind, StatementKind::Update | StatementKind::Delete) {
+        return Err(AllShardsRefusal::NotUpdateOrDelete);
+    }
+    by_property(terms.properties)?;
+    let [write] = terms.writes.as_slice() else { return Err(AllShardsRefusal::SeveralWrites) };
+    let RelationKind::Sharded(table) = lookup(&write.relation) else { return Err(AllShardsRefusal::UnknownRelation) };
+    if sets_key(write, table) {
+        return Err(AllShardsRefusal::KeyChanged);
+    }
+    by_relation(terms, write, &lookup)?;
+    if terms.blocks.iter().any(|block| !is_write(block, write) && !is_same_everywhere(block)) {
+        return Err(AllShardsRefusal::ComputedQuery);
+    }
+    let has_queries = terms.blocks.len() > 1 || terms.blocks.iter().any(|block| block.occurrences.len() > 1);
+    let shards = in_order(&table.shards);
+    if shards.len() < 2 { Err(AllShardsRefusal::OneShardOnly) } else { Ok(AllShards { shards, has_queries }) }
+}
+
+fn by_property(properties: TermProperties) -> Result<(), AllShardsRefusal> {
+    const ROWS: [(TermProperty, AllShardsRefusal); 9] = [
+        (TermProperty::Explained, AllShardsRefusal::Explained),
+        (TermProperty::Returning, AllShardsRefusal::Returning),
+        (TermProperty::Samples, AllShardsRefusal::Samples),
+        (TermProperty::SystemColumns, AllShardsRefusal::SystemColumns),
+        (TermProperty::ObjectNumbers, AllShardsRefusal::ObjectNumbers),
+        (TermProperty::AtCursor, AllShardsRefusal::AtCursor),
+        (TermProperty::LocksRows, AllShardsRefusal::LocksRows),
+        (TermProperty::OfDatabase, AllShardsRefusal::OfDatabase),
+        (TermProperty::TransactionTime, AllShardsRefusal::TransactionTime),
+    ];
+    ROWS.iter().find(|(property, _)| properties.has(*property)).map_or(Ok(()), |(_, refusal)| Err(*refusal))
+}
+
+fn sets_key(write: &WriteTerms, table: &ShardedTable) -> bool {
+    match &write.action {
+        WriteAction::Update { sets } => sets.contains(&table.key),
+        WriteAction::Delete => false,
+        WriteAction::Insert { .. } => true,
+    }
+}
+
+/// The table that is written must be the only sharded one, and stand in the text once.
+fn by_relation<'c>(
+    terms: &KeyTerms,
+    write: &WriteTerms,
+    lookup: &impl Fn(&QualifiedName) -> RelationKind<'c>,
+) -> Result<(), AllShardsRefusal> {
+    let mut sharded = 0;
+    for name in terms.blocks.iter().flat_map(relations) {
+        match lookup(name) {
+            RelationKind::Sharded(_) => sharded += 1,
+            RelationKind::Reference => {}
+            RelationKind::Single => return Err(AllShardsRefusal::SingleRelation),
+            RelationKind::Unknown => return Err(AllShardsRefusal::UnknownRelation),
+        }
+    }
+    for name in &terms.relations {
+        match lookup(name) {
+            RelationKind::Sharded(_) if *name == write.relation => {}
+            RelationKind::Sharded(_) => return Err(AllShardsRefusal::OtherSharded),
+            RelationKind::Reference => {}
+            RelationKind::Single => return Err(AllShardsRefusal::SingleRelation),
+            RelationKind::Unknown => return Err(AllShardsRefusal::UnknownRelation),
+        }
+    }
+    if sharded == 1 { Ok(()) } else { Err(AllShardsRefusal::OtherSharded) }
+}
+
+fn relations(block: &QueryBlock) -> impl Iterator<Item = &QualifiedName> {
+    block.occurrences.iter().filter_map(|occurrence| match &occurrence.source {
+        OccurrenceSource::Relation(name) => Some(name),
+        OccurrenceSource::Derived(_) | OccurrenceSource::Cte(_) | OccurrenceSource::Unknown => None,
+    })
+}
+
+/// True for the block of the UPDATE or DELETE itself, whose last relation is the target.
+fn is_write(block: &QueryBlock, write: &WriteTerms) -> bool {
+    let last = block.occurrences.last().map(|occurrence| &occurrence.source);
+    matches!(last, Some(OccurrenceSource::Relation(name)) if *name == write.relation)
+}
+
+/// True if the rows of a query hang on nothing but the rows of its relations, which each shard has alike: their order does not count.
+fn is_same_everywhere(block: &QueryBlock) -> bool {
+    block.shape == BlockShape::Flat || block.occurrences.is_empty()
+}
+
+fn in_order(shards: &[u16]) -> Vec<u16> {
+    let mut order = shards.to_vec();
+    order.sort_unstable();
+    order.dedup();
+    if order.first() == Some(&0) {
+        order.rotate_left(1);
+    }
+    order
+}

@@ -1,0 +1,104 @@
+//! Statements that each shard carries out by itself, and the reasons against the others.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+use weir_shard::{AllShardsRefusal, KeyKind, KeyOrder, PartitionBound, PartitionMap, RelationKind, ShardedTable, all_shards};
+use weir_sql::key_terms;
+
+fn table(shards: &[u16], columns: &[&str]) -> Arc<ShardedTable> {
+    let parts = shards.len();
+    let bounds: Vec<PartitionBound> = (0..parts)
+        .map(|at| {
+            let text = format!("FOR VALUES WITH (modulus {parts}, remainder {at})");
+            PartitionBound::of_text(KeyKind::Int4, &text).unwrap()
+        })
+        .collect();
+    Arc::new(ShardedTable {
+        key: columns[0].to_owned(),
+        kind: KeyKind::Int4,
+        order: KeyOrder::Known,
+        modifier: -1,
+        map: PartitionMap::new(KeyKind::Int4, KeyOrder::Known, &bounds).unwrap(),
+        shards: shards.to_vec(),
+        columns: columns.iter().map(|name| (*name).to_owned()).collect(),
+        colocation: 0,
+    })
+}
+
+/// Shards in the order of the visits, or the name of the reason. `t`, `u` are on three shards, `far` is on shards 2 and 1, `one` on shard 1; `ref` is a
+/// reference table, `v` a view, all others lie on shard 0.
+fn told(text: &str) -> String {
+    let t = table(&[0, 1, 2, 0], &["id", "x", "name"]);
+    let (far, one) = (table(&[2, 1], &["id", "x"]), table(&[1], &["id", "x"]));
+    let terms = key_terms(text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
+    let found = all_shards(&terms, |name| match name.name.as_str() {
+        "t" | "u" => RelationKind::Sharded(&t),
+        "far" => RelationKind::Sharded(&far),
+        "one" => RelationKind::Sharded(&one),
+        "ref" => RelationKind::Reference,
+        "v" => RelationKind::Unknown,
+        _ => RelationKind::Single,
+    });
+    match found {
+        Ok(found) => {
+            let shards: Vec<String> = found.shards.iter().map(u16::to_string).collect();
+            format!("{}{}", shards.join(" "), if found.has_queries { " with queries" } else { "" })
+        }
+        Err(refusal) => AllShardsRefusal::name(refusal).to_owned(),
+    }
+}
+
+/// A line is `statement -> shards`, or the reason.
+fn check(lines: &str) {
+    for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (text, expected) = line.rsplit_once(" -> ").unwrap();
+        assert_eq!(told(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn each_shard_carries_out_what_its_rows_and_reference_tables_decide() {
+    check(
+        "update t set x = x + 1 -> 1 2 0
+         delete from t -> 1 2 0
+         delete from far where x > 3 -> 1 2
+         update t set x = random() where id in (1, 2) or name like 'a%' -> 1 2 0
+         update t as a set x = r.x from ref r where r.id = a.x -> 1 2 0 with queries
+         delete from t using ref where ref.id = t.x -> 1 2 0 with queries
+         update t set x = (select x from ref where ref.id = t.x) where name in (select name from ref) -> 1 2 0 with queries
+         delete from t where exists (select 1 from ref where ref.id = t.x) -> 1 2 0 with queries
+         with r as (select id, x from ref) update t set x = r.x from r where r.id = t.x -> 1 2 0 with queries
+         update t set x = v.x from (values (1, 2), (3, 4)) v (old, x) where v.old = t.x -> 1 2 0 with queries
+         update t set x = n from unnest(array[1, 2]) n where n = t.x -> 1 2 0 with queries",
+    );
+}
+
+#[test]
+fn statements_that_a_shard_would_answer_otherwise_than_one_server_are_refused() {
+    check(
+        "select * from t -> not_update_or_delete
+         insert into t values (1) -> not_update_or_delete
+         explain update t set x = 1 -> explained
+         update t set x = 1 returning id -> returning
+         update t set id = id + 1 -> key_changed
+         update t set (x, id) = (1, 2) -> key_changed
+         update t set x = u.x from u where u.id = t.id -> other_sharded
+         delete from t a using t b where a.x < b.x -> other_sharded
+         delete from t where x < (select x from t limit 1) -> other_sharded
+         update t set x = 1 where x in (select x from far) -> other_sharded
+         update t set x = 1 from plain where plain.id = t.x -> single_relation
+         delete from t where x in (select x from v) -> unknown_relation
+         update t set x = 1 where ctid = '(0,1)' -> system_columns
+         update t set name = now()::text -> transaction_time
+         delete from t where x in (select id from ref limit 1) -> computed_query
+         delete from t where x in (select distinct id from ref) -> computed_query
+         update t set x = (select count(*) from ref) -> computed_query
+         delete from t where x in (select id from ref for update) -> locks_rows
+         with d as (delete from t where x = 1) delete from u -> several_writes
+         with d as (delete from ref) delete from t -> several_writes
+         delete from one -> one_shard_only
+         update plain set x = 1 -> unknown_relation
+         delete from t where current of c -> at_cursor",
+    );
+}
