@@ -51,6 +51,8 @@ pub enum RoutingRule {
     OneShard,
     /// Rows of several shards, which the engine reads.
     Engine,
+    /// Rows of several shards, each of which changes its own.
+    AllShards,
     Read,
     /// A leading comment asks for this node.
     ReadHinted,
@@ -167,6 +169,12 @@ const TABLE: &[RuleWords] = &[
     ),
     row(RoutingRule::OneShard, "one_shard", "the rows of {} that it concerns lie on one shard", "the sharded tables"),
     row(RoutingRule::Engine, "engine", "the rows of {} that it reads lie on several shards", "the sharded tables"),
+    row(
+        RoutingRule::AllShards,
+        "all_shards",
+        "the rows of {} that it changes lie on several shards, each of which changes its own",
+        "the sharded table",
+    ),
     row(RoutingRule::Read, "read", "it only {}", "reads"),
     row(RoutingRule::ReadHinted, "read_hinted", "it reads, and its comment asks for {}", "this node"),
     row(RoutingRule::ReadBySetting, "read_by_setting", "it reads, and weir.route of its session asks for {}", "this node"),

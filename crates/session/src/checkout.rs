@@ -205,7 +205,7 @@ fn class_in_pipeline(
     way: Option<TransactionPlacement>,
 ) -> Option<RouteClass> {
     if s.sharding.target().number() != 0 {
-        return Some(RouteClass::primary(s.sharding.target().rule()));
+        return Some(RouteClass::primary(s.sharding.rule()));
     }
     let class = class_at(s, w, statement, way);
     s.reads.is_alone = s.up.unseen().first() == Some(&front::QUERY);
@@ -307,7 +307,9 @@ fn begin_here(s: &mut Session, w: &Context, statement: &Statement, begins: bool)
 }
 
 pub fn count(s: &Session, w: &Context, need: ConnRequirement, node: u16) {
-    w.counters().count_rule(s.handle.clock.rule.get());
+    if !s.sharding.is_write_ahead() {
+        w.counters().count_rule(s.handle.clock.rule.get());
+    }
     if need.class.side == RouteSide::Reader {
         w.count(WorkerCounter::ReadsSpread);
         if s.handle.clock.rule.get() == RoutingRule::ReadNotReplayed {

@@ -15,7 +15,7 @@ use crate::replies::ExpectedReply;
 use crate::session::{
     ClientStatement, LocalPortal, MessageSkip, MisreadExtent, PreparedChange, Session, SessionServer, SubstituteFault,
 };
-use crate::sharding::engine_snapshots;
+use crate::sharding::{engine_snapshots, write_steps};
 use crate::statements::{self, ParseNaming, PreparedStatement, Statement, StatementTrait};
 use crate::stats::StatCounter;
 use crate::unit::StatementMessage;
@@ -94,7 +94,11 @@ pub fn on_parse(s: &mut Session, w: &Context, header: MessageHeader) -> Result<M
         return Ok(flow);
     }
     if s.sharding.is_elsewhere() {
-        return refuse(s, w, header, sharding::cannot_span(s));
+        let fault = write_steps::cannot_go_on(s);
+        return refuse(s, w, header, fault);
+    }
+    if s.sharding.is_write_due() {
+        return Ok(write_steps::send_part(s, w));
     }
     if s.sharding.lacks_snapshots()
         && let Some(flow) = engine_snapshots::before(s, w)
@@ -910,6 +914,7 @@ pub fn on_sync(s: &mut Session, w: &Context, header: MessageHeader) -> MessageFl
     }
     reuse::synced(s);
     s.sharding.note_synced();
+    write_steps::hold_others(s);
     timing::asked(s, w);
     s.up.pass(header, &w.buffers);
     MessageFlow::Next

@@ -11,6 +11,7 @@ use crate::plan::{self, MessagePlan};
 use crate::replies::ExpectedReply;
 use crate::routing::classify;
 use crate::session::{IDLE, MessageSkip, MisreadExtent, PreparedChange, Session, SessionServer, SubstituteFault};
+use crate::sharding::write_steps;
 use crate::statements::{self, Statement};
 use crate::status::SessionActivity;
 use crate::unit::StatementMessage;
@@ -316,6 +317,7 @@ fn send_query(s: &mut Session, w: &Context, header: MessageHeader, statement: Rc
     if let Some(conn) = s.conn_mut() {
         conn.unnamed = None;
     }
+    write_steps::hold_others(s);
     match signals::of_query(s, w, &statement, header) {
         Some((hit, text)) => {
             hit.send(w);

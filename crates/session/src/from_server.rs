@@ -13,6 +13,7 @@ use crate::read_retry::standby_errors::is_of_recovery;
 use crate::replies::{DroppedReplies, FailedMessage, RemainingMessages, ReplyTreatment, RequestOrigin, TagOwner};
 use crate::session::{ClientPresence, FAILED, IDLE, LazyBegin, MessageSkip, Session, SessionServer, SubstituteFault, WITHIN};
 use crate::session_state::state_question::{ROW_LOOK_BYTES_MAX, ServerErrorFields};
+use crate::sharding::write_steps;
 use crate::statement_statistics::answer_tally::TurnEnd;
 use crate::statement_statistics::statement_rows::rows_of_tag;
 use crate::stats::StatCounter;
@@ -59,7 +60,8 @@ pub fn take(s: &mut Session, w: &Context) -> Result<(), ErrorReport> {
             Ok(None) => return Ok(()),
             Err(error) => return teardown::conn_lost(s, w, &error.to_string()),
         };
-        let waits = s.participants.is_some() && participants::holds_back(s);
+        let waits =
+            (s.participants.is_some() && participants::holds_back(s)) || (s.sharding.has_write() && write_steps::holds_back(s));
         if waits || read_retry::holds_back(s, w) || !on_server(s, w, header)? {
             return Ok(());
         }
@@ -76,7 +78,7 @@ fn is_too_late(s: &Session, w: &Context) -> bool {
 /// Passes answers that need no inspection: most of the traffic.
 #[inline]
 fn pass_answers(s: &mut Session, w: &Context) {
-    if s.down.is_mid_message() || query_cache::is_watching(s) || read_retry::may_hold_back(s) {
+    if s.down.is_mid_message() || query_cache::is_watching(s) || read_retry::may_hold_back(s) || s.sharding.has_write() {
         return;
     }
     let Some(SessionServer { upstream, .. }) = &mut s.server else { return };
@@ -157,6 +159,9 @@ fn on_server(s: &mut Session, w: &Context, header: MessageHeader) -> Result<bool
             ReuseReplyFate::More => return Ok(false),
         }
     }
+    if header.tag == back::READY && s.sharding.has_write() {
+        write_steps::before_ready(s);
+    }
     let first = if looks { s.down.unseen().get(HEADER_BYTES).copied().unwrap_or(0) } else { 0 };
     let Some(upstream) = s.upstream_mut() else { return Ok(false) };
     let gathered = match upstream.replies.on_server(header.tag, first) {
@@ -203,6 +208,11 @@ fn on_reply(
         ReplyTreatment::NumberRefused => {
             on_number_refused(s, w, header, looks);
         }
+        ReplyTreatment::PartTag => {
+            write_steps::note_rows(s, header);
+            s.down.eat(header);
+        }
+        ReplyTreatment::PartRefused => on_part_refused(s, w, header, looks),
         ReplyTreatment::OursRefused => {
             if looks {
                 session_state::on_refused(s, header);
@@ -278,6 +288,22 @@ fn on_number_refused(s: &mut Session, w: &Context, header: MessageHeader, looks:
     s.down.eat(header);
 }
 
+/// The error of a statement on one of several shards is told when the client's message is looked at again.
+#[cold]
+fn on_part_refused(s: &mut Session, w: &Context, header: MessageHeader, looks: bool) {
+    let body = looks.then(|| s.down.whole(header).map(<[u8]>::to_vec)).flatten().unwrap_or_default();
+    let report = read_report(&body);
+    note_report(w, s.conn().map(|conn| conn.status.address.node), &report);
+    s.server.iter_mut().for_each(|server| note_failure(server, &report, ConnCleanup::AsItIs));
+    if is_end(&report) {
+        s.upstream_mut().into_iter().for_each(|upstream| upstream.final_error = Some(last_word(&report)));
+    } else {
+        let fault = write_steps::fault_of(s, &body);
+        write_steps::note_failure(s, fault);
+    }
+    s.down.eat(header);
+}
+
 #[inline(always)]
 fn on_pass(s: &mut Session, w: &Context, header: MessageHeader, looks: bool) -> Result<(), BoundExceeded> {
     if header.tag == back::PARAMETER_STATUS && looks && on_parameter(s, header)? {
@@ -296,6 +322,9 @@ fn on_pass(s: &mut Session, w: &Context, header: MessageHeader, looks: bool) -> 
         transaction_number::on_tag(s);
         query_cache::on_tag(s, w, header);
         statement_statistics::tagged(s, header);
+        if s.sharding.has_write() && write_steps::tell_tag(s, w, header) {
+            return Ok(());
+        }
     }
     s.down.pass(header, &w.buffers);
     let mut bytes = header.frame_bytes();
@@ -356,6 +385,7 @@ fn on_ready(s: &mut Session, w: &Context, header: MessageHeader, status: u8, who
         | RequestOrigin::Statement
         | RequestOrigin::Begin
         | RequestOrigin::Number
+        | RequestOrigin::Part
         | RequestOrigin::Unlisten => {
             s.down.eat(header);
             on_our_ready(s, w, whose, status);
@@ -389,6 +419,9 @@ fn on_ready(s: &mut Session, w: &Context, header: MessageHeader, status: u8, who
     }
     s.down.pass(header, &w.buffers);
     s.show_doing();
+    if s.sharding.has_write() {
+        write_steps::after_ready(s);
+    }
     Ok(())
 }
 
@@ -398,6 +431,7 @@ fn on_our_ready(s: &mut Session, w: &Context, whose: RequestOrigin, status: u8) 
         RequestOrigin::Unlisten => session_state::unlistened(s, w),
         RequestOrigin::Begin => s.lazy_begin.end(),
         RequestOrigin::Number => transaction_number::on_answer(s, w, status),
+        RequestOrigin::Part => write_steps::part_ended(s),
         RequestOrigin::Statement => drop(s.upstream_mut().and_then(|upstream| upstream.brought.by_sql.pop_front())),
         RequestOrigin::Sync => on_our_sync(s, w, status),
         RequestOrigin::Client

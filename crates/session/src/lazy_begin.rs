@@ -125,7 +125,7 @@ fn first_way(s: &mut Session, w: &Context, statement: &Statement) -> Option<Tran
         LazyBegin::Deferred(begin) | LazyBegin::Reading(begin) => begin.clone(),
     };
     if s.sharding.target().number() != 0 || s.participants.is_some() {
-        return Some(TransactionPlacement::Begins(RouteClass::primary(s.sharding.target().rule())));
+        return Some(TransactionPlacement::Begins(RouteClass::primary(s.sharding.rule())));
     }
     let asked = match begin.hint {
         RoutingHint::Primary => RouteClass::primary(RoutingRule::Hint),

@@ -19,7 +19,7 @@ use crate::fault::{ErrorReport, sqlstate};
 use crate::lazy_begin::transaction_place::takes_snapshots;
 use crate::participants::shard_parts::{CommitPhase, Participants, PreparedEnd};
 use crate::routing::classify;
-use crate::session::{Session, SessionServer, WITHIN};
+use crate::session::{IDLE, Session, SessionServer, WITHIN};
 use crate::sharding::shard_target::{ENGINE, ShardTarget};
 use crate::statements::{Statement, StatementTrait};
 use crate::upstream::UpstreamState;
@@ -74,8 +74,8 @@ fn begin_of(s: &Session) -> Option<Rc<Statement>> {
     }
 }
 
-/// True if a transaction may be on several shards. The gate that hides parts of its commit from reads is the engine's.
-pub fn may_span(s: &Session, w: &Context) -> bool {
+/// True if transactions may go on to other shards. The gate that hides parts of their commits from reads is the engine's.
+pub fn spans_shards(s: &Session, w: &Context) -> bool {
     let has_gate = || s.account.known.sharding.tables().is_some_and(|tables| *tables.engine() != EngineReadiness::DefinesOnly);
     match w.peek_config().sharding.reads {
         CrossShardReads::Latest => true,
@@ -83,12 +83,28 @@ pub fn may_span(s: &Session, w: &Context) -> bool {
     }
 }
 
-fn may_change(s: &mut Session, w: &Context) -> bool {
-    let is_open = s.participants.as_ref().is_none_or(|participants| participants.phase == CommitPhase::Open);
-    if !is_open || !may_span(s, w) || s.sharding.target() == ShardTarget::Engine || s.sharding.here() == ENGINE {
+/// True if the session's transaction, or the one that it begins next, may go on to other shards.
+pub fn may_span(s: &mut Session, w: &Context) -> bool {
+    if !spans_shards(s, w) {
         return false;
     }
-    let defaults = classify::defaults(s, w);
+    let options = match (begin_of(s).or_else(|| s.lazy_begin.statement().cloned()), s.status()) {
+        (Some(begin), _) => match begin.transaction {
+            TransactionVerb::Begin(options) => options,
+            _ => BeginOptions::default(),
+        },
+        (None, IDLE) => BeginOptions::default(),
+        (None, _) => return false,
+    };
+    let is_read_committed = takes_snapshots(options, classify::defaults(s, w));
+    is_read_committed && s.pin().is_none() && s.state.listening.is_none() && (s.status() == IDLE || !s.sharding.is_tied())
+}
+
+fn may_change(s: &mut Session, w: &Context) -> bool {
+    let is_open = s.participants.as_ref().is_none_or(|participants| participants.phase == CommitPhase::Open);
+    if !is_open || s.sharding.target() == ShardTarget::Engine || s.sharding.here() == ENGINE {
+        return false;
+    }
     let Some(SessionServer { upstream, .. }) = &s.server else { return false };
     let is_plain = upstream.txn.status == WITHIN
         && upstream.final_error.is_none()
@@ -96,12 +112,8 @@ fn may_change(s: &mut Session, w: &Context) -> bool {
         && !upstream.left.is_unsure()
         && upstream.left.may_have().is_empty()
         && upstream.journal.is_empty();
-    let is_read_committed = begin_of(s).is_some_and(|begin| {
-        let options = if let TransactionVerb::Begin(options) = begin.transaction { options } else { BeginOptions::default() };
-        takes_snapshots(options, defaults)
-    });
     let is_between = !s.up.has_pending() && !s.up.is_mid_message() && !s.down.has_unseen() && !s.down.is_mid_message();
-    is_plain && is_read_committed && is_between && s.pin().is_none() && s.state.listening.is_none() && !s.sharding.is_tied()
+    is_plain && is_between && begin_of(s).is_some() && may_span(s, w)
 }
 
 pub(crate) fn park(s: &mut Session) {
@@ -157,6 +169,12 @@ pub fn waits(s: &Session) -> bool {
     s.participants
         .as_ref()
         .is_some_and(|participants| matches!(participants.phase, CommitPhase::Prepares | CommitPhase::Ends(..)))
+        || s.sharding.commits_write()
+}
+
+/// True if the program must commit a transaction of Weir's own.
+pub fn commits_own(s: &Session) -> bool {
+    s.sharding.commits_write()
 }
 
 pub fn phase(s: &Session) -> CommitPhase {

@@ -16,7 +16,7 @@ use crate::fault::ErrorReport;
 use crate::flow::MessageFlow;
 use crate::participants::commit_steps;
 use crate::session::Session;
-use crate::sharding::engine_snapshots;
+use crate::sharding::{engine_snapshots, write_steps};
 use crate::statements::Statement;
 use crate::unit::StatementMessage;
 use crate::{checkout, concern, query_cache, sequences, sharding};
@@ -64,7 +64,10 @@ pub fn plan(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Result<
         return Ok(MessagePlan::Later(flow));
     }
     if s.sharding.is_elsewhere() {
-        return Ok(MessagePlan::Refused(sharding::cannot_span(s)));
+        return Ok(MessagePlan::Refused(write_steps::cannot_go_on(s)));
+    }
+    if s.sharding.is_write_due() {
+        return Ok(MessagePlan::Later(write_steps::send_part(s, w)));
     }
     if s.sharding.lacks_snapshots()
         && let Some(flow) = engine_snapshots::before(s, w)

@@ -460,6 +460,7 @@ fn again(s: &mut Session, w: &Context, on_primary: Option<StandbyRefusal>) -> Op
         s.lazy_begin.restore(before);
         classify::watch(s, w);
     }
+    s.sharding.write_undone();
     let was_on_standby = s.is_on_standby();
     let mut kept = std::mem::take(&mut s.retry.kept);
     let lost = s.lose(w, MessageFate::Undone);

@@ -48,6 +48,8 @@ pub enum ExpectedReply {
     FailOurs,
     /// Asks for the xid by messages up to a Sync.
     NumberOurs,
+    /// The client's statement on one of several shards; the client's own message goes to another.
+    PartOurs,
 }
 
 impl ExpectedReply {
@@ -62,6 +64,7 @@ impl ExpectedReply {
                 | ExpectedReply::BeginOurs
                 | ExpectedReply::FailOurs
                 | ExpectedReply::NumberOurs
+                | ExpectedReply::PartOurs
         )
     }
 
@@ -108,6 +111,7 @@ pub enum RequestOrigin {
     Unlisten,
     Begin,
     Number,
+    Part,
 }
 
 /// The message that a command tag answers.
@@ -132,6 +136,9 @@ pub enum ReplyTreatment {
     },
     Row,
     Number,
+    /// The command tag of a client's statement on one of several shards.
+    PartTag,
+    PartRefused,
     /// A ReadyForQuery, eaten unless it is the client's.
     Ready {
         status: u8,
@@ -233,7 +240,8 @@ impl ReplyQueue {
             | ExpectedReply::UnlistenOurs
             | ExpectedReply::BeginOurs
             | ExpectedReply::FailOurs
-            | ExpectedReply::NumberOurs => {
+            | ExpectedReply::NumberOurs
+            | ExpectedReply::PartOurs => {
                 if self.skipping {
                     return;
                 }
@@ -302,8 +310,9 @@ impl ReplyQueue {
         self.copying_in
     }
 
+    /// True if a reply to a question of Weir's is next, of which the client knows nothing.
     pub fn is_our_turn(&self) -> bool {
-        self.ring.front().is_some_and(|front| front.is_query_of_ours())
+        self.ring.front().is_some_and(|front| front.is_query_of_ours() && *front != ExpectedReply::PartOurs)
     }
 
     /// True if the answer of an unsent Parse precedes the next reply.
@@ -424,7 +433,8 @@ impl ReplyQueue {
                 | ExpectedReply::UnlistenOurs
                 | ExpectedReply::BeginOurs
                 | ExpectedReply::FailOurs
-                | ExpectedReply::NumberOurs => {}
+                | ExpectedReply::NumberOurs
+                | ExpectedReply::PartOurs => {}
             }
         }
         let is_cut_off = open && !self.skipping;
@@ -521,9 +531,13 @@ impl ReplyQueue {
         match tag {
             back::DATA_ROW if front == Some(ExpectedReply::StateOurs) => ReplyTreatment::Row,
             back::DATA_ROW if front == Some(ExpectedReply::NumberOurs) => ReplyTreatment::Number,
-            back::PARSE_COMPLETE | back::BIND_COMPLETE | back::CLOSE_COMPLETE if front == Some(ExpectedReply::NumberOurs) => {
+            back::PARSE_COMPLETE | back::BIND_COMPLETE | back::CLOSE_COMPLETE
+                if matches!(front, Some(ExpectedReply::NumberOurs | ExpectedReply::PartOurs)) =>
+            {
                 ReplyTreatment::Eat
             }
+            back::COMMAND_COMPLETE if front == Some(ExpectedReply::PartOurs) => ReplyTreatment::PartTag,
+            back::NOTICE if front == Some(ExpectedReply::PartOurs) => ReplyTreatment::Pass,
             back::NOTICE | back::NOTIFICATION | back::PARAMETER_STATUS => match front {
                 Some(front) if front.is_query_of_ours() && tag != back::NOTIFICATION => ReplyTreatment::Eat,
                 _ => ReplyTreatment::Pass,
@@ -589,6 +603,7 @@ impl ReplyQueue {
             Some(ExpectedReply::UnlistenOurs) => RequestOrigin::Unlisten,
             Some(ExpectedReply::BeginOurs | ExpectedReply::FailOurs) => RequestOrigin::Begin,
             Some(ExpectedReply::NumberOurs) => RequestOrigin::Number,
+            Some(ExpectedReply::PartOurs) => RequestOrigin::Part,
             _ => return ReplyTreatment::Unasked,
         };
         self.pop(ReplyTreatment::Ready { status, whose })
@@ -641,6 +656,7 @@ impl ReplyQueue {
             Some(ExpectedReply::BeginOurs) => return ReplyTreatment::BeginRefused,
             Some(ExpectedReply::FailOurs) => return ReplyTreatment::Eat,
             Some(ExpectedReply::NumberOurs) => return ReplyTreatment::NumberRefused,
+            Some(ExpectedReply::PartOurs) => return ReplyTreatment::PartRefused,
             Some(
                 ExpectedReply::Query | ExpectedReply::QueryChange | ExpectedReply::FunctionCall | ExpectedReply::SyncGarbled,
             ) => {

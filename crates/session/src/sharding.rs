@@ -1,8 +1,9 @@
 //! Tables over several servers (`parallel_mode`): the shard of a statement, or why it has none.
 //!
 //! A statement about rows of one shard goes there as it is. Shard 0 is the cluster, which has all that is not sharded. A SELECT about rows of several
-//! shards goes to the engine, which sees what is committed: outside of transactions, and in one that has not begun on a server yet. A transaction stays
-//! on one shard. Anything else is refused (0A000), and nothing is guessed.
+//! shards goes to the engine, which sees what is committed: outside of transactions, and in one that has not begun on a server yet. An UPDATE or DELETE
+//! may go to each shard (`write_steps`). A transaction stays on one shard unless it may span several (`participants`). Anything else is refused (0A000),
+//! and nothing is guessed.
 
 mod aim;
 mod bound_values;
@@ -14,7 +15,9 @@ pub mod plan_wish;
 mod refusal_words;
 pub mod shard_target;
 pub mod shown_shard;
+pub mod spread_write;
 pub mod text_plan;
+pub mod write_steps;
 
 pub(crate) use aim::{aim, aim_parse, refusal_of_long};
 

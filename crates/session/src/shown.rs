@@ -128,6 +128,14 @@ fn shard_row(session: &Session, w: &Context, statement: &Statement, text: &str) 
             let primary = w.view().primary.map(|at| w.view().nodes[at].id.to_string()).unwrap_or_default();
             vec!["engine".to_owned(), primary, RoutingRule::Engine.name().to_owned(), facts_of(text)]
         }
+        ShownShard::All(mut shards) => {
+            shards.sort_unstable();
+            let primary = || w.view().primary.map(|at| w.view().nodes[at].id.to_string()).unwrap_or_default();
+            let nodes = shards.iter().map(|shard| if *shard == 0 { primary() } else { node(*shard) });
+            let nodes = nodes.collect::<Vec<_>>().join(",");
+            let shards = shards.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
+            vec![format!("shards {shards}"), nodes, RoutingRule::AllShards.name().to_owned(), facts_of(text)]
+        }
         ShownShard::Refused(why) => vec!["refused".to_owned(), String::new(), String::new(), why],
     })
 }

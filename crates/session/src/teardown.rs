@@ -9,8 +9,11 @@ use crate::host::{ProxyShutdown, RoleCheckReason};
 use crate::loss::loss_words::{take_outcome, tell};
 use crate::loss::{LossOutcome, LostConn, TransactionAfterLoss, UnderWay, judge};
 use crate::metrics::WorkerCounter;
+use crate::replies::OwedReplies;
 use crate::rerun::kept_transaction::RerunFailure;
 use crate::session::{ClientPresence, IDLE, LazyBegin, MessageFate, Session, SessionServer};
+use crate::sharding::spread_write::TransactionOwner;
+use crate::sharding::write_steps;
 use crate::upstream::ClientKnowledge;
 use crate::upstream::left::{ConnCleanup, StartupRestore};
 use crate::{concern, doubt, participants, query_cache, read_retry, rerun, session_state};
@@ -107,8 +110,9 @@ pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), ErrorR
         return Ok(());
     }
     let said = s.upstream_mut().and_then(|upstream| upstream.final_error.take());
-    let outcome = outcome_of(s);
-    let is_on_several = s.participants.is_some();
+    let spread = write_steps::lost(s);
+    let outcome = write_steps::outcome_for(spread, outcome_of(s));
+    let is_on_several = s.participants.is_some() || spread.is_some();
     participants::abandon(s);
     let left = lost_for_good(s);
     let fault = match &said {
@@ -157,6 +161,10 @@ pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), ErrorR
         s.say_ready(w);
     }
     tell(s, w, outcome, owed, &fault);
+    if spread == Some(TransactionOwner::Weir) && owed == OwedReplies::default() {
+        // The client's message still waits.
+        s.intake.owe(fault.clone());
+    }
     if w.program.stop_mode() == ProxyShutdown::Fast { Err(fault.as_fatal()) } else { Ok(()) }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_catalog::{Catalog, CatalogDraft, LookupUser};
 use weir_config::Config;
 use weir_session::session_state::by_sql::BySql;
-use weir_session::sharding::kept_plan::{NoEngine, TextPlan, TextRefusal};
+use weir_session::sharding::kept_plan::{NoEngine, NoSpread, TextPlan, TextRefusal};
 use weir_session::sharding::text_plan::{NameCertainty, PlanFacts, plan_of};
 use weir_session::statements::StatementCache;
 use weir_shard::{EngineReadiness, KeyColumn, PartitionRow, PartitionRowKind, ReaderRow, ShardTables};
@@ -83,6 +83,9 @@ fn told(text: &str, engine: EngineReadiness) -> String {
                 (Err(refusal), Err(why)) => format!("{}, {}", refusal.name(), reason(&why)),
             }
         }
+        TextPlan::AllShards(shards) => format!("shards {shards:?}"),
+        TextPlan::Refused(TextRefusal::Spread(_, NoSpread::Refused(why))) => why.name().into(),
+        TextPlan::Refused(TextRefusal::Spread(_, NoSpread::Chance(function))) => format!("chance {function}"),
         TextPlan::Refused(TextRefusal::Plan(refusal, why)) => format!("{}, {}", refusal.name(), reason(&why)),
         TextPlan::Refused(refusal) => format!("{refusal:?}").split('(').next().unwrap().to_owned(),
     }
@@ -95,6 +98,22 @@ fn reason(why: &NoEngine) -> String {
         NoEngine::Refused(refusal) => refusal.name().into(),
         NoEngine::Unfit(name, _) => format!("unfit {name}"),
         NoEngine::Stranger(name) => format!("stranger {name}"),
+    }
+}
+
+#[test]
+fn a_change_of_several_shards_goes_to_each_of_them() {
+    for (text, expected) in [
+        ("update orders set note = 'x'", "shards [1, 0]"),
+        ("update orders set note = random()::text where id in (1, 2, 3)", "shards [1, 0]"),
+        ("delete from orders using countries c where c.id = day", "shards [1, 0]"),
+        ("update orders set note = 'x' from countries where random() < 0.5", "chance random"),
+        ("update orders set note = 'x' returning id", "returning"),
+        ("update orders set note = (select note from single)", "single_relation"),
+        ("delete from orders where id = 1", "shard 0"),
+        ("update orders set id = 1 where id = 2", "key_changed, not_one_query"),
+    ] {
+        assert_eq!(told(text, EngineReadiness::Ready { node: 0 }), expected, "{text}");
     }
 }
 
@@ -115,7 +134,6 @@ fn a_query_of_several_shards_is_the_engines_if_nothing_stands_against_it() {
         ("select count(*) from orders where note = 'x' for update", "key_not_fixed, locks_rows"),
         ("select twice(id) from orders", "key_not_fixed, stranger twice"),
         ("select id::mood from orders", "key_not_fixed, stranger mood"),
-        ("update orders set note = 'x'", "key_not_fixed, not_one_query"),
         ("with d as (delete from orders returning id) select count(*) from d", "key_not_fixed, writes"),
         ("select ctid from orders", "system_columns, system_columns"),
         ("select * from all_orders, orders", "Reader"),

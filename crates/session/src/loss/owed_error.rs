@@ -5,6 +5,7 @@ use crate::context::Context;
 use crate::fault::{ErrorReport, sqlstate};
 use crate::flow::MessageFlow;
 use crate::session::Session;
+use crate::sharding::write_steps;
 use crate::{pipeline, query_cache, rerun};
 use weir_sql::facts::{TransactionEnd, TransactionVerb};
 use weir_wire::frame::{MessageHeader, front};
@@ -18,6 +19,7 @@ pub fn fail_next(s: &mut Session, w: &Context, fault: &ErrorReport) -> Result<()
     let header = s.up.peek(&w.buffers).map_err(|e| ErrorReport::fatal(sqlstate::PROTOCOL_VIOLATION, e.to_string()))?;
     let Some(header) = header else { return Ok(()) };
     s.up.eat(header);
+    write_steps::abandon(s);
     s.retry.refused_under = None;
     query_cache::refused(s, w);
     s.say_error(w, fault);

@@ -57,6 +57,7 @@ fn expect_named(word: &str) -> ExpectedReply {
         "Begin" => ExpectedReply::BeginOurs,
         "Fail" => ExpectedReply::FailOurs,
         "Number" => ExpectedReply::NumberOurs,
+        "Part" => ExpectedReply::PartOurs,
         other => panic!("unknown entry {other}"),
     }
 }
@@ -71,6 +72,8 @@ fn reply_name(reply: ReplyTreatment) -> String {
         ReplyTreatment::OursRefused => "ours refused".into(),
         ReplyTreatment::Number => "number".into(),
         ReplyTreatment::NumberRefused => "number refused".into(),
+        ReplyTreatment::PartTag => "part tag".into(),
+        ReplyTreatment::PartRefused => "part refused".into(),
         ReplyTreatment::Misplaced { tag } => format!("misplaced {}", char::from(tag)),
         ReplyTreatment::BeginRefused => "begin refused".into(),
         ReplyTreatment::Ready { status, whose } => {
@@ -87,6 +90,7 @@ fn reply_name(reply: ReplyTreatment) -> String {
                     | RequestOrigin::Statement
                     | RequestOrigin::Begin
                     | RequestOrigin::Number
+                    | RequestOrigin::Part
                     | RequestOrigin::Unlisten => {
                         " ours"
                     }
@@ -606,6 +610,26 @@ fn a_question_for_a_number_goes_before_a_query() {
          < ZE -> ready E ours
          < E -> error
          < ZE -> ready E",
+    );
+}
+
+#[test]
+fn a_statement_of_several_shards_tells_its_rows_and_errors_to_weir() {
+    check_replies(
+        "> Begin
+         > Part
+         < C -> eat
+         < ZT -> ready T ours
+         < N -> pass
+         < C -> part tag
+         < ZT -> ready T ours
+         settled? -> true
+         > Part
+         < 1 -> eat
+         < 2 -> eat
+         < E -> part refused
+         < ZE -> ready E ours
+         settled? -> true",
     );
 }
 

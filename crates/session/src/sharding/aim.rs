@@ -15,15 +15,17 @@ use crate::sharding::plan_wish::PlanWish;
 use crate::sharding::refusal_words;
 use crate::sharding::shard_target::{ENGINE, ShardAim, ShardTarget, TransactionPart};
 use crate::sharding::text_plan::{NameCertainty, PlanFacts, may_be_kept, plan_of};
-use crate::sharding::{engine_settings, engine_snapshots};
+use crate::sharding::{engine_settings, engine_snapshots, write_steps};
 use crate::statements::{PreparedStatement, Statement, StatementTrait};
 use crate::unit::StatementMessage;
 use crate::{lazy_begin, participants, sharding};
 use std::rc::Rc;
+use weir_cache::{bind_holds_a_moment, says_a_moment};
 use weir_catalog::FIRST_USER_OID;
 use weir_shard::{BoundValue, ShardPlan, ShardRefusal, ValueFormat};
 use weir_sql::literal::LiteralGaps;
 use weir_wire::frame::{HEADER_BYTES, front, read_header, split_cstr};
+use weir_wire::write;
 
 /// Longest message whose values are looked at, and longest pipeline in which a Bind is looked for, in bytes.
 const LOOKED_AT_BYTES_MAX: usize = 1 << 20;
@@ -53,6 +55,11 @@ pub fn aim(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Option<M
         StatementMessage::BindUnknown(_) | StatementMessage::Call(_) => true,
         StatementMessage::Parse(_) | StatementMessage::Execute | StatementMessage::Garbled => return None,
     };
+    if s.sharding.has_write()
+        && let Some(again) = set_again(s)
+    {
+        return again;
+    }
     s.sharding.note_tie(s.status() == IDLE, ties);
     let target = match unit {
         StatementMessage::Query(statement) => of_query(s, w, statement),
@@ -70,8 +77,20 @@ pub fn aim_parse(s: &mut Session, w: &Context, name: &[u8], prepared: &PreparedS
     if engine_snapshots::are_wanted(s) {
         return Some(MessagePlan::Later(MessageFlow::Hold));
     }
+    if s.sharding.has_write()
+        && let Some(again) = set_again(s)
+    {
+        return again;
+    }
     let target = of_parse(s, w, name, prepared);
     set(s, target)
+}
+
+/// Aims a message of a statement that several servers carry out, and that some of them have. `None`: it is none.
+#[cold]
+fn set_again(s: &mut Session) -> Option<Option<MessagePlan>> {
+    let aim = write_steps::aim_again(s)?;
+    Some(set(s, aim.map_err(Unaimed::from)))
 }
 
 fn set(s: &mut Session, aim: Result<ShardAim, Unaimed>) -> Option<MessagePlan> {
@@ -116,6 +135,7 @@ fn of_query(s: &mut Session, w: &Context, statement: &Statement) -> Result<Shard
             one_shard(s, w, statement, (shard(s, (plan, literals), place, None), engine), (place, None))
         }
         TextPlan::Engine(fit) => to_engine(s, w, statement, *fit, (place, None)),
+        TextPlan::AllShards(shards) => to_all(s, w, (statement, shards), (place, None)),
         other => of_plan(other),
     }
 }
@@ -123,6 +143,9 @@ fn of_query(s: &mut Session, w: &Context, statement: &Statement) -> Result<Shard
 fn of_bind(s: &mut Session, w: &Context, prepared: &PreparedStatement, statement: &Statement) -> Result<ShardAim, Unaimed> {
     let place = TextPlace::Parse(prepared);
     let plan = text_plan(s, w, statement, place)?;
+    if let TextPlan::AllShards(shards) = &*plan {
+        return all_ahead(s, w, (statement, shards), (place, key(b"")));
+    }
     if !matches!(*plan, TextPlan::OneShard { .. } | TextPlan::Engine(_)) {
         return of_plan(&plan);
     }
@@ -166,6 +189,9 @@ fn by_values(
 fn of_parse(s: &mut Session, w: &Context, name: &[u8], prepared: &PreparedStatement) -> Result<ShardAim, Unaimed> {
     let place = TextPlace::Parse(prepared);
     let plan = text_plan(s, w, &prepared.statement, place)?;
+    if let TextPlan::AllShards(shards) = &*plan {
+        return all_ahead(s, w, (&prepared.statement, shards), (place, key(name)));
+    }
     if !matches!(*plan, TextPlan::OneShard { .. } | TextPlan::Engine(_)) {
         return of_plan(&plan);
     }
@@ -202,7 +228,9 @@ pub fn refusal_of_long(s: &Session) -> Option<ErrorReport> {
 fn of_plan(plan: &TextPlan) -> Result<ShardAim, Unaimed> {
     match plan {
         TextPlan::Anywhere => Ok(ShardTarget::Any.into()),
-        TextPlan::Cluster | TextPlan::OneShard { .. } | TextPlan::Engine(_) => Ok(ShardTarget::Cluster.into()),
+        TextPlan::Cluster | TextPlan::OneShard { .. } | TextPlan::Engine(_) | TextPlan::AllShards(_) => {
+            Ok(ShardTarget::Cluster.into())
+        }
         TextPlan::Refused(refusal) => Err(refusal_words::report(refusal).into()),
     }
 }
@@ -252,6 +280,74 @@ fn part_of(s: &Session, statement: &Statement, fit: EngineFit, texts: (TextPlace
 /// True in doubt.
 fn asks_time(s: &Session, statement: &Statement, fit: EngineFit, (place, values): (TextPlace<'_>, Option<&[u8]>)) -> bool {
     statement.has(StatementTrait::AsksTime) || fit.needs_transaction_time(place.text(s).unwrap_or_default(), values)
+}
+
+/// A statement of the extended protocol that each shard carries out: it must be all up to the Sync. `name`: of its Parse, if that is looked at.
+#[cold]
+fn all_ahead(
+    s: &mut Session,
+    w: &Context,
+    statement: (&Statement, &[u16]),
+    (place, name): (TextPlace<'_>, &[u8]),
+) -> Result<ShardAim, Unaimed> {
+    match execution_ahead(s.up.unseen(), name) {
+        ExecutionAhead::Here(values) => {
+            let values = values.to_vec();
+            to_all(s, w, statement, (place, Some(&values)))
+        }
+        // Its description is the same everywhere, and a transaction that has not begun may be of another shard.
+        ExecutionAhead::None => Ok(ShardAim { target: ShardTarget::Any, part: TransactionPart::Outside }),
+        ExecutionAhead::More(bytes) if bytes <= LOOKED_AT_BYTES_MAX => {
+            s.up.has_whole(bytes);
+            Err(Unaimed::More)
+        }
+        ExecutionAhead::More(_) => Err(too_long().into()),
+        ExecutionAhead::Otherwise => {
+            let why = "it must be bound to the unnamed portal and executed once, with a Sync behind it and nothing else";
+            Err(write_steps::cannot_spread(why).into())
+        }
+    }
+}
+
+/// Begins a statement that each shard carries out.
+#[cold]
+fn to_all(
+    s: &mut Session,
+    w: &Context,
+    (statement, shards): (&Statement, &[u16]),
+    (place, values): (TextPlace<'_>, Option<&[u8]>),
+) -> Result<ShardAim, Unaimed> {
+    if s.transaction() == FAILED || matches!(s.lazy_begin, LazyBegin::Failed(_)) {
+        // Any server gives the error of a failed transaction.
+        return Ok(ShardTarget::Any.into());
+    }
+    if PlanWish::of(&s.state.settings) != PlanWish::Auto {
+        return Err(sharding::against_wish("it writes rows of several shards").into());
+    }
+    let text = place.text(s).unwrap_or_default();
+    let asks_time = says_a_moment(text) || values.is_some_and(bind_holds_a_moment);
+    let message = |s: &Session| part_message(s, place, values);
+    if !write_steps::begin(s, w, (statement, shards, asks_time), message)? {
+        return Err(Unaimed::Hold);
+    }
+    write_steps::aim_again(s).unwrap_or_else(|| Ok(ShardTarget::Cluster.into())).map_err(Unaimed::from)
+}
+
+/// The client's statement for a server to which its own message does not go.
+fn part_message(s: &Session, place: TextPlace<'_>, values: Option<&[u8]>) -> Vec<u8> {
+    let mut out = Vec::new();
+    match place {
+        TextPlace::Message => write::message(&mut out, front::QUERY, |out| write::cstr(out, place.text(s).unwrap_or_default())),
+        TextPlace::Parse(prepared) => {
+            write::parse(&mut out, b"", &prepared.tail);
+            let values = values.unwrap_or_default();
+            write::bind_head(&mut out, b"", b"", values.len());
+            out.extend_from_slice(values);
+            write::message(&mut out, front::EXECUTE, |out| out.extend([0; 5]));
+            write::bare(&mut out, front::SYNC);
+        }
+    }
+    out
 }
 
 /// The engine has no transaction with the session's statements elsewhere, and reads each shard in one snapshot.
@@ -393,6 +489,59 @@ enum BindAhead<'a> {
     More(usize),
 }
 
+enum ExecutionAhead<'a> {
+    /// The Bind behind its names; one Execute and the Sync follow.
+    Here(&'a [u8]),
+    /// No Bind comes before the Sync.
+    None,
+    /// As many bytes are needed to know.
+    More(usize),
+    /// The messages up to the Sync do more, or something else.
+    Otherwise,
+}
+
+/// Looks for the execution of a statement whose Parse or Bind is the first message. `name`: of the Parse.
+fn execution_ahead<'a>(here: &'a [u8], name: &[u8]) -> ExecutionAhead<'a> {
+    let (mut at, mut bound, mut runs, mut is_other) = (0, None, 0, false);
+    loop {
+        let rest = &here[at..];
+        let header = match read_header(rest) {
+            Ok(Some(header)) => header,
+            Ok(None) => return ExecutionAhead::More(at + HEADER_BYTES),
+            Err(_) => return ExecutionAhead::Otherwise,
+        };
+        let bytes = header.frame_bytes();
+        let Some(body) = rest.get(HEADER_BYTES..bytes) else { return ExecutionAhead::More(at + bytes) };
+        match header.tag {
+            front::PARSE => is_other |= at > 0,
+            front::BIND => {
+                let names = split_cstr(body).and_then(|(portal, rest)| Some((portal, split_cstr(rest)?)));
+                match names {
+                    Some((b"", (statement, values))) if bound.is_none() && (at == 0 || key(statement) == name) => {
+                        bound = Some(values);
+                    }
+                    _ => is_other = true,
+                }
+            }
+            front::EXECUTE => {
+                runs += 1;
+                is_other |= bound.is_none() || body.first() != Some(&0);
+            }
+            front::DESCRIBE => {}
+            front::CLOSE => is_other |= runs == 0,
+            front::SYNC | front::FLUSH | front::QUERY => {
+                return match (bound, is_other) {
+                    (Some(values), false) if runs == 1 && header.tag == front::SYNC => ExecutionAhead::Here(values),
+                    (None, _) if here.first() == Some(&front::PARSE) => ExecutionAhead::None,
+                    _ => ExecutionAhead::Otherwise,
+                };
+            }
+            _ => return ExecutionAhead::Otherwise,
+        }
+        at += bytes;
+    }
+}
+
 /// Looks for the Bind of the statement that the first message prepares.
 fn bind_behind<'a>(here: &'a [u8], name: &[u8]) -> BindAhead<'a> {
     let mut at = 0;
@@ -434,6 +583,38 @@ mod tests {
         let mut out = Vec::new();
         bare(&mut out, front::SYNC);
         out
+    }
+
+    #[test]
+    fn a_statement_of_several_shards_is_all_up_to_its_sync() {
+        let parse = || written(front::PARSE, b"s\0update t set x = $1\0\0\0");
+        let bind = |portal: &[u8]| written(front::BIND, &[portal, b"\0s\0values"].concat());
+        let execute = |portal: &[u8]| written(front::EXECUTE, &[portal, &[0; 5]].concat());
+        let describe = || written(front::DESCRIBE, b"P\0");
+        let close = || written(front::CLOSE, b"P\0");
+        let flush = || written(front::FLUSH, b"");
+        let told = |messages: &[Vec<u8>]| match execution_ahead(&messages.concat(), b"s") {
+            ExecutionAhead::Here(values) => String::from_utf8(values.to_vec()).unwrap(),
+            ExecutionAhead::None => "none".to_owned(),
+            ExecutionAhead::More(_) => "more".to_owned(),
+            ExecutionAhead::Otherwise => "otherwise".to_owned(),
+        };
+        for (messages, expected) in [
+            (vec![parse(), bind(b""), describe(), execute(b""), sync()], "values"),
+            (vec![bind(b""), execute(b""), close(), sync()], "values"),
+            (vec![parse(), written(front::DESCRIBE, b"Ss\0"), sync()], "none"),
+            (vec![parse(), parse(), sync()], "none"),
+            (vec![parse(), flush(), bind(b"")], "none"),
+            (vec![bind(b""), execute(b"")], "more"),
+            (vec![bind(b""), execute(b""), flush(), sync()], "otherwise"),
+            (vec![bind(b"p"), execute(b"p"), sync()], "otherwise"),
+            (vec![bind(b""), execute(b""), execute(b""), sync()], "otherwise"),
+            (vec![bind(b""), execute(b""), bind(b""), execute(b""), sync()], "otherwise"),
+            (vec![bind(b""), sync()], "otherwise"),
+            (vec![parse(), bind(b""), execute(b""), parse(), sync()], "otherwise"),
+        ] {
+            assert_eq!(told(&messages), expected);
+        }
     }
 
     /// `None`: no Bind; a number of bytes that are needed, or the values.

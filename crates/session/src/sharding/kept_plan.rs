@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use weir_cache::{bind_holds_a_moment, says_a_moment};
-use weir_shard::{EngineRefusal, ShardPlan, ShardRefusal};
+use weir_shard::{AllShardsRefusal, EngineRefusal, ShardPlan, ShardRefusal};
 use weir_sql::facts::QualifiedName;
 use weir_sql::literal::LiteralGaps;
 
@@ -21,6 +21,8 @@ pub enum TextPlan {
     },
     /// About rows of several shards; the engine has the answer.
     Engine(EngineFit),
+    /// Changes rows of several shards, each of which carries it out by itself; in the order of the visits.
+    AllShards(Box<[u16]>),
     Refused(TextRefusal),
 }
 
@@ -54,10 +56,20 @@ pub enum NoEngine {
     Stranger(QualifiedName),
 }
 
+/// Why an UPDATE or DELETE is not one for each shard by itself.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NoSpread {
+    Refused(AllShardsRefusal),
+    /// A part of the text is computed for several rows at once, and the function depends on chance or on the time of the server.
+    Chance(String),
+}
+
 /// Why a text is not carried out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TextRefusal {
     Plan(ShardRefusal, NoEngine),
+    /// An UPDATE or DELETE that is neither one shard's nor one for each shard by itself.
+    Spread(ShardRefusal, NoSpread),
     /// The parser does not read it, or it is too long.
     Unread,
     Many,

@@ -1,7 +1,7 @@
 //! Errors for statements that are not one shard's.
 
 use crate::fault::{ErrorReport, sqlstate};
-use crate::sharding::kept_plan::{NoEngine, TextRefusal};
+use crate::sharding::kept_plan::{NoEngine, NoSpread, TextRefusal};
 use weir_shard::{EngineRefusal, ShardRefusal};
 use weir_sql::facts::QualifiedName;
 
@@ -23,6 +23,19 @@ pub fn of_plan(refusal: ShardRefusal, why: &NoEngine) -> ErrorReport {
         NoEngine::DefinesOnly => report.hint(ENGINE_WORKS),
         NoEngine::Behind(why) => report.detail(format!("The engine is not ready: {why}")).hint(ENGINE_BEHIND),
     }
+}
+
+/// The error for an UPDATE or DELETE that neither one shard nor each of them carries out.
+fn of_spread(refusal: ShardRefusal, why: &NoSpread) -> ErrorReport {
+    let why = match why {
+        NoSpread::Refused(why) => why.to_string(),
+        NoSpread::Chance(name) => {
+            format!("function \"{name}\" in a text that joins or has subqueries would be called on each shard")
+        }
+    };
+    ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, refusal.to_string())
+        .detail(format!("The statement is not carried out on each shard by itself: {why}."))
+        .hint(WHAT_WORKS)
 }
 
 /// Why the engine does not carry a statement out.
@@ -52,6 +65,7 @@ fn is_about_keys(refusal: ShardRefusal) -> bool {
 pub fn report(refusal: &TextRefusal) -> ErrorReport {
     let text = match refusal {
         TextRefusal::Plan(refusal, why) => return of_plan(*refusal, why),
+        TextRefusal::Spread(refusal, why) => return of_spread(*refusal, why),
         TextRefusal::Unread => "the statement names a sharded table, and its text cannot be looked into".to_owned(),
         TextRefusal::Many => "several statements in one text name a sharded table".to_owned(),
         TextRefusal::Reader(name) => format!("{} reads sharded tables by its definition", shown(name)),

@@ -1,5 +1,6 @@
 //! Where a session's next statement belongs, and where its server connection leads.
 
+use crate::sharding::spread_write::{SpreadWrite, WriteStep};
 use weir_catalog::rule::RoutingRule;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,6 +85,8 @@ pub struct SessionSharding {
     /// True if the open transaction may have left something on its server connection that another one lacks.
     is_tied: bool,
     snapshots: ShardSnapshots,
+    /// A statement that all shards of its table carry out, until its client has the end of the answer.
+    pub(crate) write: Option<Box<SpreadWrite>>,
 }
 
 impl SessionSharding {
@@ -95,6 +98,38 @@ impl SessionSharding {
 
     pub fn here(&self) -> u16 {
         self.here
+    }
+
+    /// The rule of a statement that goes to its target, where that is another server than the cluster's.
+    #[inline]
+    pub fn rule(&self) -> RoutingRule {
+        if self.write.is_some() { RoutingRule::AllShards } else { self.aim.target.rule() }
+    }
+
+    #[inline]
+    pub fn has_write(&self) -> bool {
+        self.write.is_some()
+    }
+
+    /// True if the session's server connection is to get Weir's message of such a statement.
+    #[inline]
+    pub fn is_write_due(&self) -> bool {
+        self.write.as_ref().is_some_and(|write| write.is_due())
+    }
+
+    /// True if the program must commit Weir's transaction for such a statement.
+    pub fn commits_write(&self) -> bool {
+        self.write.as_ref().is_some_and(|write| write.step == WriteStep::Commits)
+    }
+
+    /// The session goes on over another server connection, whose transaction begins anew.
+    pub fn write_undone(&mut self) {
+        self.write.iter_mut().for_each(|write| write.undone());
+    }
+
+    /// True if such a statement has servers before it other than the last one: it counts with that one.
+    pub fn is_write_ahead(&self) -> bool {
+        self.write.as_ref().is_some_and(|write| write.is_ahead())
     }
 
     /// True if the session's server connection is none of the next statement's.

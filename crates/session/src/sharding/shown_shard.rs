@@ -18,6 +18,8 @@ pub enum ShownShard {
     ByParameters,
     /// The engine, which sees all shards.
     Engine,
+    /// Each of these shards.
+    All(Vec<u16>),
     /// The words of the error.
     Refused(String),
 }
@@ -35,6 +37,7 @@ pub fn shown_shard(
         TextPlan::Anywhere | TextPlan::Cluster => None,
         TextPlan::Refused(refusal) => Some(ShownShard::Refused(refusal_words::report(&refusal).message)),
         TextPlan::Engine(_) => Some(ShownShard::Engine),
+        TextPlan::AllShards(shards) => Some(ShownShard::All(shards.to_vec())),
         TextPlan::OneShard { plan, .. } if is_by_parameters(&plan) => Some(ShownShard::ByParameters),
         TextPlan::OneShard { plan, engine, .. } => match plan.shard(|ordinal| literal_at(text.as_bytes(), ordinal), |_| None) {
             Ok(0) => None,

@@ -1,13 +1,15 @@
 //! The plan of a text: is it about sharded tables, and how is its shard found? Found once for each meaning of its names.
 
 use crate::session_state::by_sql::BySql;
-use crate::sharding::kept_plan::{EngineFit, NoEngine, TextPlan, TextRefusal};
+use crate::sharding::kept_plan::{EngineFit, NoEngine, NoSpread, TextPlan, TextRefusal};
 use crate::statements::{Statement, StatementTrait};
 use weir_catalog::{Catalog, SearchPath, StatementNames, UsedNames, builtin};
-use weir_shard::{EngineReadiness, RelationKind, ShardPlan, ShardTables, ShardedRelation, engine_takes, plan};
+use weir_shard::{
+    EngineReadiness, RelationKind, ShardPlan, ShardRefusal, ShardTables, ShardedRelation, all_shards, engine_takes, plan,
+};
 use weir_sql::facts::{QualifiedName, StateKind, StatementVerb, TransactionEnd, TransactionVerb};
 use weir_sql::key_terms;
-use weir_sql::key_terms::{KeyTerms, NoTerms, TermProperty};
+use weir_sql::key_terms::{KeyTerms, NoTerms, StatementKind, TermProperty};
 use weir_sql::literal::LiteralGaps;
 
 /// How far a name without a schema is known to mean a relation of the catalog.
@@ -136,10 +138,28 @@ fn place_of(statement: &Statement, text: &[u8], facts: &PlanFacts<'_>) -> TextPl
             let literals = LiteralGaps::of(text.as_bytes(), one.literals());
             TextPlan::OneShard { plan: ShardPlan::OneShard(one), literals, engine: engine_fit(names, &terms, facts) }
         }
+        Err(refusal @ ShardRefusal::KeyNotFixed) if is_change(&terms) => match all_fit(names, &terms, facts) {
+            Ok(shards) => TextPlan::AllShards(shards),
+            Err(why) => TextPlan::Refused(TextRefusal::Spread(refusal, why)),
+        },
         Err(refusal) => match engine_fit(names, &terms, facts) {
             Ok(fit) => TextPlan::Engine(fit),
             Err(why) => TextPlan::Refused(TextRefusal::Plan(refusal, why)),
         },
+    }
+}
+
+fn is_change(terms: &KeyTerms) -> bool {
+    matches!(terms.kind, StatementKind::Update | StatementKind::Delete)
+}
+
+/// The shards of a statement that each of them carries out by itself. Users' functions that are volatile are refused before.
+fn all_fit(names: Option<&StatementNames>, terms: &KeyTerms, facts: &PlanFacts<'_>) -> Result<Box<[u16]>, NoSpread> {
+    let all = all_shards(terms, |name| facts.kind(name)).map_err(NoSpread::Refused)?;
+    let functions = names.map(StatementNames::functions).unwrap_or_default();
+    match functions.iter().find(|function| all.has_queries && builtin::is_free_of_server(&function.name)) {
+        Some(function) => Err(NoSpread::Chance(function.name.clone())),
+        None => Ok(all.shards.into()),
     }
 }
 

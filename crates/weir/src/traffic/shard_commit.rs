@@ -20,6 +20,7 @@ use weir_session::conn::Conn;
 use weir_session::fault::{ErrorReport, sqlstate};
 use weir_session::participants::shard_parts::{CommitPhase, PreparedEnd};
 use weir_session::participants::{self, commit_steps};
+use weir_session::sharding::write_steps;
 
 /// Longest wait for one answer. Meanwhile connections to other shards, and their locks, are held: a server that hangs must not keep them for long.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
@@ -32,6 +33,10 @@ const PERIOD: Duration = Duration::from_millis(100);
 /// SQLSTATE of a name that is not prepared: somebody has ended it. Source: `LockGXact` in twophase.c.
 const NOT_PREPARED: &str = "42704";
 
+const COMMIT: &str = "COMMIT";
+
+const ROLLBACK: &str = "ROLLBACK";
+
 /// The number of the open transaction on the server that decides.
 const NUMBER: &str = "SELECT pg_catalog.txid_current(), (pg_catalog.pg_control_system()).system_identifier, \
     pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8), \
@@ -39,6 +44,9 @@ const NUMBER: &str = "SELECT pg_catalog.txid_current(), (pg_catalog.pg_control_s
 
 /// Does what the session's commit waits for. An error ends the session. Not cancel safe.
 pub async fn go_on(served: &mut ServedSession) -> Result<(), ErrorReport> {
+    if participants::commits_own(&served.s) {
+        return commit_own(served).await;
+    }
     match participants::phase(&served.s) {
         CommitPhase::Prepares => {
             match prepare_all(served).await {
@@ -58,6 +66,71 @@ pub async fn go_on(served: &mut ServedSession) -> Result<(), ErrorReport> {
         }
         CommitPhase::Open | CommitPhase::Prepared(_) => Ok(()),
     }
+}
+
+/// Commits the transaction of one statement that each shard has carried out, begun by Weir itself. An error ends the session. Not cancel safe.
+async fn commit_own(served: &mut ServedSession) -> Result<(), ErrorReport> {
+    let decides = match prepare_all(served).await {
+        Ok((decides, conns)) => {
+            participants::prepared(&mut served.s, decides, conns);
+            decides
+        }
+        Err(fault) => {
+            write_steps::commit_broke(&mut served.s, &served.w, &fault);
+            return Ok(());
+        }
+    };
+    let end = match decide(served).await {
+        Ok(()) => {
+            write_steps::committed(&mut served.s);
+            PreparedEnd::Commit
+        }
+        Err(CommitFailure::RolledBack(fault)) => {
+            write_steps::not_committed(&mut served.s, fault);
+            PreparedEnd::RollBack
+        }
+        Err(CommitFailure::Unknown(fault)) => {
+            write_steps::commit_broke(&mut served.s, &served.w, &fault);
+            return Ok(());
+        }
+    };
+    end_all(served, decides, end).await;
+    participants::ended(&mut served.s);
+    served.pump().take_held()
+}
+
+enum CommitFailure {
+    RolledBack(ErrorReport),
+    /// The server was lost, or is not to be believed any more.
+    Unknown(ErrorReport),
+}
+
+/// Sends Weir's own COMMIT to the server that decides. Not cancel safe.
+async fn decide(served: &mut ServedSession) -> Result<(), CommitFailure> {
+    let lost = || CommitFailure::Unknown(unknown("the transaction has lost its server connection"));
+    let (conn, upstream) = participants::lend(&mut served.s).ok_or_else(lost)?;
+    let conn = served.sockets.host.whole(conn).ok_or_else(lost)?;
+    let (mut conn, said) = ask(&served.w, conn, COMMIT).await;
+    let mut outcome = said.map(drop).map_err(|error| match error {
+        OpenError::Refused { .. } => CommitFailure::RolledBack(error.fault()),
+        _ => CommitFailure::Unknown(unknown(&error.to_string())),
+    });
+    if let Err(CommitFailure::RolledBack(_)) = outcome {
+        // A server that ends says so in the same way, and nobody knows what became of the commit then.
+        let (back, said) = ask(&served.w, conn, ROLLBACK).await;
+        conn = back;
+        outcome = said.map_err(|error| CommitFailure::Unknown(unknown(&error.to_string()))).and(outcome);
+    }
+    let conn = served.sockets.host.take(conn);
+    participants::put_back(&mut served.s, conn, upstream);
+    outcome
+}
+
+fn unknown(cause: &str) -> ErrorReport {
+    let text = "the server connection was lost before the server said whether the statement took effect";
+    ErrorReport::error(sqlstate::TRANSACTION_RESOLUTION_UNKNOWN, text)
+        .detail(cause)
+        .hint("The statement may or may not have taken effect: look before it runs again.")
 }
 
 /// Not cancel safe.
@@ -217,7 +290,7 @@ async fn insist(served: &ServedSession, node: u16, shard: u16, decides: Transact
 
 /// Ends a transaction over a connection whose session has rolled it back elsewhere. Runs as its own task.
 pub async fn roll_back(w: Rc<Worker>, conn: ServerConn) {
-    let (conn, said) = ask(&w, conn, "ROLLBACK").await;
+    let (conn, said) = ask(&w, conn, ROLLBACK).await;
     match said {
         Ok(_) => give_back(&w, conn),
         Err(_) => w.close_conn(conn),
@@ -243,6 +316,7 @@ pub fn own_texts() -> Vec<String> {
         format!("PREPARE TRANSACTION '{name}'"),
         text_of(name, PreparedEnd::Commit),
         text_of(name, PreparedEnd::RollBack),
-        "ROLLBACK".to_owned(),
+        COMMIT.to_owned(),
+        ROLLBACK.to_owned(),
     ]
 }

@@ -101,6 +101,7 @@ mod sessions;
 mod shard_command;
 mod shard_engine;
 mod shard_transactions;
+mod shard_writes;
 mod sharding;
 mod sharding_page;
 mod sharding_table;

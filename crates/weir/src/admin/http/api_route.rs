@@ -80,7 +80,11 @@ fn of_shard(shared: &SharedState, config: &Arc<Config>, asker: &RouteAsker<'_>, 
     let path = catalog.path(&LookupUser { user, has_role: false }, None);
     let text = StatementCache::new(config.clone(), 0, view_of).of_text(statement.as_bytes());
     let shown = shown_shard(&known, (&catalog, &path), &BySql::default(), (&text, statement))?;
-    let rule = if shown == ShownShard::Engine { RoutingRule::Engine } else { RoutingRule::OneShard };
+    let rule = match shown {
+        ShownShard::Engine => RoutingRule::Engine,
+        ShownShard::All(_) => RoutingRule::AllShards,
+        ShownShard::Shard(_) | ShownShard::ByParameters | ShownShard::Refused(_) => RoutingRule::OneShard,
+    };
     let because = rule.because(None);
     let (nodes, reason) = match shown {
         ShownShard::Shard(shard) => {
@@ -92,6 +96,15 @@ fn of_shard(shared: &SharedState, config: &Arc<Config>, asker: &RouteAsker<'_>, 
             let view = shared.cluster.view.load();
             let primary = view.primary.and_then(|at| Some(view.nodes.get(at)?.id));
             (primary.into_iter().collect(), format!("goes to the engine because {because}"))
+        }
+        ShownShard::All(shards) => {
+            let view = shared.cluster.view.load();
+            let primary = view.primary.and_then(|at| Some(view.nodes.get(at)?.id));
+            let node = |shard: &u16| match shard {
+                0 => primary,
+                shard => config.sharding.node_of(*shard).map(|node| node.id),
+            };
+            (shards.iter().filter_map(node).collect(), format!("goes to each shard of its table because {because}"))
         }
         ShownShard::Refused(why) => (Vec::new(), format!("is refused because {why}")),
     };

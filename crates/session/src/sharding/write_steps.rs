@@ -1,0 +1,353 @@
+//! An UPDATE or DELETE that each shard of its table carries out by itself.
+//!
+//! The servers get it one behind the other, each within the transaction that the session has there (`participants`). Weir sends it to all but the last
+//! one while the client's message waits, and adds up the rows that they tell. The client's own message goes to the last one, and the command tag of its
+//! answer is changed to tell of all rows. An error of one server is the error of the statement.
+//!
+//! Outside of a transaction block the transaction is Weir's: it begins before the first server gets the statement, and the end of the last answer waits
+//! for the commit (`SessionStep::Participants`).
+
+use crate::checkout;
+use crate::context::Context;
+use crate::fault::{ErrorReport, sqlstate};
+use crate::flow::MessageFlow;
+use crate::handle::OverdueStatement;
+use crate::loss::{LossOutcome, TransactionAfterLoss, loss_words};
+use crate::replies::ExpectedReply;
+use crate::session::{IDLE, MessageFate, Session, SessionServer, WITHIN};
+use crate::sharding::shard_target::{ShardAim, ShardTarget};
+use crate::sharding::spread_write::{SpreadWrite, TransactionOwner, WriteStep};
+use crate::statement_statistics::statement_rows::rows_of_tag;
+use crate::statements::{Statement, StatementTrait};
+use crate::{concern, participants, sharding, timing};
+use weir_config::PoolMode;
+use weir_wire::back::read_report;
+use weir_wire::frame::{HEADER_BYTES, MessageHeader, back, read_header};
+use weir_wire::write;
+
+const BEGIN: &[u8] = b"BEGIN";
+
+/// Most bytes of the messages behind a command tag, up to the end of its answer.
+const END_BYTES_MAX: usize = 16 << 10;
+
+/// The tag of all servers. `last`: of the last one, with its zero byte.
+fn tag_of_all(last: &[u8], rows_before: u64) -> String {
+    let tag = String::from_utf8_lossy(last.strip_suffix(b"\0").unwrap_or(last)).into_owned();
+    let rows = rows_before.saturating_add(rows_of_tag(last));
+    match tag.split_once(' ') {
+        Some((verb, _)) => format!("{verb} {rows}"),
+        None => tag,
+    }
+}
+
+/// Begins the statement, with the message for all servers but the last one. `Ok(false)`: answers come first. `asks_time`: the answer may hang on the
+/// transaction's time.
+#[cold]
+pub fn begin(
+    s: &mut Session,
+    w: &Context,
+    (statement, shards, asks_time): (&Statement, &[u16], bool),
+    message: impl FnOnce(&Session) -> Vec<u8>,
+) -> Result<bool, ErrorReport> {
+    if let Some(why) = refusal(s, w, statement, asks_time) {
+        return Err(cannot_spread(why));
+    }
+    if !s.replies().is_settled() || (s.has_server() && s.transaction() == IDLE) {
+        checkout::leave_reader(s, w);
+    }
+    if !s.replies().is_settled() {
+        return Ok(false);
+    }
+    let owner = if s.status() == IDLE { TransactionOwner::Weir } else { TransactionOwner::Client };
+    if owner == TransactionOwner::Weir {
+        if s.has_server() {
+            return Err(cannot_spread("its session holds a server connection (SHOW pool_sessions)"));
+        }
+        let begin = w.statements.borrow_mut().of_text(BEGIN);
+        s.lazy_begin.defer(begin);
+        s.sharding.untie();
+    }
+    s.intake.replay.iter_mut().for_each(|record| record.spoil());
+    let message = message(s);
+    s.sharding.write = Some(Box::new(SpreadWrite::new(shards, owner, message)));
+    Ok(true)
+}
+
+fn refusal(s: &mut Session, w: &Context, statement: &Statement, asks_time: bool) -> Option<&'static str> {
+    if !participants::spans_shards(w) {
+        return Some("transactions go on to other shards with cross_shard_reads = latest only");
+    }
+    if s.sharding.has_executed() {
+        return Some("another statement was executed before it, and no Sync came between them");
+    }
+    if participants::is_tie(statement) {
+        return Some("it may leave something on one server that the others lack");
+    }
+    if asks_time || statement.has(StatementTrait::AsksTime) {
+        return Some("it may ask for the time of the transaction, which each server tells by itself");
+    }
+    if s.account.limits.get().mode == PoolMode::Session {
+        return Some("pool_mode is session");
+    }
+    let spans = participants::may_span(s, w);
+    (!spans).then_some("its transaction is not READ COMMITTED, or has used savepoints, cursors, SET or the like, or its session listens or holds state")
+}
+
+#[cold]
+pub fn cannot_spread(why: &str) -> ErrorReport {
+    let text = format!("the statement writes rows of several shards, and cannot be carried out on all of them: {why}");
+    ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, text)
+}
+
+/// Where the next message of a statement under way goes. `None`: there is none. Error: a server has refused it.
+#[cold]
+pub fn aim_again(s: &mut Session) -> Option<Result<ShardAim, ErrorReport>> {
+    let write = s.sharding.write.as_mut()?;
+    if let WriteStep::Failed(fault) = &write.step {
+        let fault = fault.clone();
+        abandon(s);
+        return Some(Err(fault));
+    }
+    Some(Ok(ShardTarget::of(write.shard()).into()))
+}
+
+/// Sends the statement to a server other than the last one.
+#[cold]
+pub fn send_part(s: &mut Session, w: &Context) -> MessageFlow {
+    let (Some(write), Some(SessionServer { conn, upstream })) = (&mut s.sharding.write, &mut s.server) else {
+        return MessageFlow::Hold;
+    };
+    s.up.extra(&w.buffers).extend_from_slice(&write.message);
+    write.step = WriteStep::Sent;
+    conn.unnamed = None;
+    upstream.replies.push(ExpectedReply::PartOurs);
+    upstream.raise_barrier();
+    timing::asked(s, w);
+    MessageFlow::Hold
+}
+
+/// A server other than the last one tells its rows.
+pub fn note_rows(s: &mut Session, header: MessageHeader) {
+    let rows = s.down.whole(header).map_or(0, rows_of_tag);
+    s.sharding.write.iter_mut().for_each(|write| write.told = rows);
+}
+
+/// A server other than the last one has refused the statement.
+pub fn note_failure(s: &mut Session, fault: ErrorReport) {
+    s.sharding.write.iter_mut().for_each(|write| write.step = WriteStep::Failed(fault.clone()));
+}
+
+/// A server other than the last one is ready again.
+pub fn part_ended(s: &mut Session) {
+    s.sharding.write.iter_mut().for_each(|write| write.done());
+    s.wake();
+}
+
+/// Makes later messages wait behind the client's last message of the statement.
+pub fn hold_others(s: &mut Session) {
+    if s.sharding.write.is_some() {
+        s.raise_barrier();
+    }
+}
+
+/// Forgets a statement whose message is refused. A transaction of Weir's own is rolled back.
+#[cold]
+pub fn abandon(s: &mut Session) {
+    let Some(write) = s.sharding.write.take() else { return };
+    if write.owner == TransactionOwner::Weir {
+        roll_back_own(s);
+    }
+}
+
+/// Forgets a statement whose server connection is lost.
+#[cold]
+pub fn lost(s: &mut Session) -> Option<TransactionOwner> {
+    s.sharding.write.take().map(|write| write.owner)
+}
+
+/// The outcome of a loss for the client, which has no transaction where it is Weir's.
+pub fn outcome_for(owner: Option<TransactionOwner>, outcome: LossOutcome) -> LossOutcome {
+    match (owner, outcome) {
+        (Some(TransactionOwner::Weir), LossOutcome::RolledBack(_)) => LossOutcome::RolledBack(TransactionAfterLoss::Outside),
+        (Some(TransactionOwner::Weir), LossOutcome::Unknown(_)) => LossOutcome::Unknown(TransactionAfterLoss::Outside),
+        (_, outcome) => outcome,
+    }
+}
+
+fn roll_back_own(s: &mut Session) {
+    let is_at_rest = s.replies().is_settled() && !s.up.has_pending();
+    if let Some(SessionServer { conn, .. }) = s.server.take() {
+        s.host.park(&conn);
+        s.note_parted();
+        if is_at_rest { s.host.roll_back_parked(conn) } else { s.host.close_parked(conn) }
+    }
+    participants::roll_back(s);
+    s.lazy_begin.end();
+    *s.handle.overdue.borrow_mut() = OverdueStatement::No;
+    s.show_doing();
+}
+
+/// True if the server's next message waits: it is the end of the last answer, and Weir's transaction is not committed yet.
+#[cold]
+pub fn holds_back(s: &mut Session) -> bool {
+    let Some(write) = &s.sharding.write else { return false };
+    match (write.owner, &write.step) {
+        (_, WriteStep::Commits) => return true,
+        (TransactionOwner::Weir, WriteStep::Last) => {}
+        _ => return false,
+    }
+    if s.replies().is_our_turn() || s.down.is_mid_message() {
+        return false;
+    }
+    let Ok(Some(header)) = read_header(s.down.unseen()) else { return false };
+    if header.tag != back::COMMAND_COMPLETE {
+        return false;
+    }
+    match status_behind(s.down.unseen()) {
+        StatusBehind::Is(WITHIN) => {
+            s.sharding.write.iter_mut().for_each(|write| write.step = WriteStep::Commits);
+            s.wake();
+            true
+        }
+        StatusBehind::Is(_) => false,
+        StatusBehind::More(bytes) if bytes <= END_BYTES_MAX => {
+            s.down.has_whole(bytes);
+            true
+        }
+        StatusBehind::More(_) => false,
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum StatusBehind {
+    Is(u8),
+    /// As many bytes are needed to know.
+    More(usize),
+}
+
+/// The status that the ReadyForQuery behind a command tag tells.
+fn status_behind(here: &[u8]) -> StatusBehind {
+    let mut at = 0;
+    loop {
+        let Ok(Some(header)) = read_header(&here[at..]) else { return StatusBehind::More(at + HEADER_BYTES) };
+        let end = at + header.frame_bytes();
+        if here.len() < end {
+            return StatusBehind::More(end);
+        }
+        if header.tag == back::READY {
+            return StatusBehind::Is(here.get(at + HEADER_BYTES).copied().unwrap_or(IDLE));
+        }
+        at = end;
+    }
+}
+
+/// Weir's transaction is committed everywhere.
+pub fn committed(s: &mut Session) {
+    s.sharding.write.iter_mut().for_each(|write| write.step = WriteStep::Committed);
+}
+
+/// The server that decides has refused the commit of Weir's transaction, and all is rolled back.
+#[cold]
+pub fn not_committed(s: &mut Session, fault: ErrorReport) {
+    s.sharding.write.iter_mut().for_each(|write| write.step = WriteStep::NotCommitted(fault.clone()));
+}
+
+/// Weir's transaction could not be committed, or its outcome is not known, and its server connections are not used any more.
+#[cold]
+pub fn commit_broke(s: &mut Session, w: &Context, fault: &ErrorReport) {
+    participants::abandon(s);
+    s.sharding.write = None;
+    let lost = s.lose(w, MessageFate::Unknown);
+    s.lazy_begin.end();
+    let Some((conn, owed)) = lost else { return };
+    s.host.close(conn);
+    concern::lost(s, w);
+    loss_words::tell(s, w, LossOutcome::RolledBack(TransactionAfterLoss::Outside), owed, fault);
+    s.show_doing();
+    s.wake();
+}
+
+/// Tells the client the tag of all servers, or why there is none, in place of the last server's. True if so.
+pub fn tell_tag(s: &mut Session, w: &Context, header: MessageHeader) -> bool {
+    let Some(write) = &s.sharding.write else { return false };
+    let rows = write.rows;
+    match write.step.clone() {
+        WriteStep::Last | WriteStep::Committed => {
+            let Some(body) = s.down.whole(header) else { return false };
+            let tag = tag_of_all(body, rows);
+            s.down.eat(header);
+            write::command_complete(s.down.extra(&w.buffers), &tag);
+            s.upstream_mut().into_iter().for_each(|upstream| upstream.tally.note_rows(rows));
+        }
+        WriteStep::NotCommitted(fault) => {
+            s.down.eat(header);
+            s.say_error(w, &fault);
+        }
+        WriteStep::Due | WriteStep::Sent | WriteStep::Failed(_) | WriteStep::Commits => return false,
+    }
+    true
+}
+
+/// Changes the last server's ReadyForQuery, where the transaction is not the client's: it is over.
+pub fn before_ready(s: &mut Session) {
+    let is_over = s.sharding.write.as_ref().is_some_and(|write| write.is_over());
+    if is_over && !s.replies().is_our_turn() {
+        s.down.change(HEADER_BYTES, IDLE);
+    }
+}
+
+/// The client has the end of the answer. A transaction of Weir's that has failed on the last server is rolled back.
+#[cold]
+pub fn after_ready(s: &mut Session) {
+    let Some(write) = s.sharding.write.take() else { return };
+    if write.owner == TransactionOwner::Weir && write.step == WriteStep::Last {
+        roll_back_own(s);
+    }
+}
+
+/// The error of a server in the words of the client's statement.
+#[cold]
+pub fn fault_of(s: &Session, body: &[u8]) -> ErrorReport {
+    let report = read_report(body);
+    timing::overdue(&s.handle, report.sqlstate).unwrap_or_else(|| ErrorReport::of_report(&report))
+}
+
+/// The error of a statement whose transaction cannot go on to the next server.
+#[cold]
+pub fn cannot_go_on(s: &mut Session) -> ErrorReport {
+    let fault = sharding::cannot_span(s);
+    abandon(s);
+    fault
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tag_tells_of_the_rows_of_all_servers() {
+        for (last, before, expected) in [
+            (&b"UPDATE 5\0"[..], 10, "UPDATE 15"),
+            (b"DELETE 0\0", 0, "DELETE 0"),
+            (b"DELETE 12345\0", 0, "DELETE 12345"),
+            (b"UPDATE 1\0", u64::MAX, "UPDATE 18446744073709551615"),
+        ] {
+            assert_eq!(tag_of_all(last, before), expected);
+        }
+    }
+
+    #[test]
+    fn the_status_stands_at_the_end_of_an_answer() {
+        let mut answer = Vec::new();
+        write::command_complete(&mut answer, "UPDATE 1");
+        let tag_bytes = answer.len();
+        write::bare(&mut answer, back::CLOSE_COMPLETE);
+        write::ready(&mut answer, b'T');
+        assert_eq!(status_behind(&answer), StatusBehind::Is(b'T'));
+        for cut in 0..answer.len() {
+            let StatusBehind::More(bytes) = status_behind(&answer[..cut]) else { panic!("{cut}") };
+            assert!(bytes > cut, "{cut}");
+        }
+        assert_eq!(status_behind(&answer[..tag_bytes]), StatusBehind::More(tag_bytes + HEADER_BYTES));
+    }
+}
