@@ -13,6 +13,7 @@
 pub mod commit_steps;
 pub mod shard_parts;
 
+use crate::catalogs::KnownDatabase;
 use crate::conn::Conn;
 use crate::context::Context;
 use crate::fault::{ErrorReport, sqlstate};
@@ -26,7 +27,7 @@ use crate::upstream::UpstreamState;
 use crate::upstream::numbered::XidState;
 use std::rc::Rc;
 use std::time::Duration;
-use weir_config::CrossShardReads;
+use weir_config::{Config, CrossShardReads};
 use weir_failover::commit_outcome::TransactionNumber;
 use weir_shard::EngineReadiness;
 use weir_sql::facts::{BeginOptions, StatementVerb, TransactionEnd, TransactionVerb};
@@ -75,9 +76,9 @@ fn begin_of(s: &Session) -> Option<Rc<Statement>> {
 }
 
 /// True if transactions may go on to other shards. The gate that hides parts of their commits from reads is the engine's.
-pub fn spans_shards(s: &Session, w: &Context) -> bool {
-    let has_gate = || s.account.known.sharding.tables().is_some_and(|tables| *tables.engine() != EngineReadiness::DefinesOnly);
-    match w.peek_config().sharding.reads {
+pub fn spans_shards(config: &Config, known: &KnownDatabase) -> bool {
+    let has_gate = || known.sharding.tables().is_some_and(|tables| *tables.engine() != EngineReadiness::DefinesOnly);
+    match config.sharding.reads {
         CrossShardReads::Latest => true,
         CrossShardReads::Snapshot => has_gate(),
     }
@@ -85,7 +86,7 @@ pub fn spans_shards(s: &Session, w: &Context) -> bool {
 
 /// True if the session's transaction, or the one that it begins next, may go on to other shards.
 pub fn may_span(s: &mut Session, w: &Context) -> bool {
-    if !spans_shards(s, w) {
+    if !spans_shards(&w.peek_config(), &s.account.known) {
         return false;
     }
     let options = match (begin_of(s).or_else(|| s.lazy_begin.statement().cloned()), s.status()) {

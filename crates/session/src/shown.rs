@@ -118,7 +118,7 @@ fn shard_row(session: &Session, w: &Context, statement: &Statement, text: &str) 
     let known = &session.account.known;
     let catalog = known.catalog().filter(|_| w.is_sharded())?;
     let path = classify::path_in(session, &catalog);
-    let shown = shown_shard(known, (&catalog, &path), &session.state.by_sql, (statement, text))?;
+    let shown = shown_shard(&w.peek_config(), known, (&catalog, &path), &session.state.by_sql, (statement, text))?;
     let node = |shard: u16| w.peek_config().sharding.node_of(shard).map(|node| node.id.to_string()).unwrap_or_default();
     let rule = RoutingRule::OneShard.name().to_owned();
     Some(match shown {

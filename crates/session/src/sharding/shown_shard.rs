@@ -1,12 +1,15 @@
 //! The shard of a statement, for those who only ask.
 
 use crate::catalogs::KnownDatabase;
+use crate::participants;
 use crate::session_state::by_sql::BySql;
 use crate::sharding::kept_plan::TextPlan;
 use crate::sharding::refusal_words;
 use crate::sharding::text_plan::{NameCertainty, PlanFacts, plan_of};
+use crate::sharding::write_steps;
 use crate::statements::Statement;
 use weir_catalog::{Catalog, SearchPath};
+use weir_config::Config;
 use weir_shard::ShardPlan;
 use weir_sql::key_terms::KeySource;
 use weir_sql::literal::literal_at;
@@ -26,6 +29,7 @@ pub enum ShownShard {
 
 /// `None`: the statement is the cluster's, as if nothing were sharded.
 pub fn shown_shard(
+    config: &Config,
     known: &KnownDatabase,
     (catalog, path): (&Catalog, &SearchPath),
     prepared: &BySql,
@@ -37,7 +41,8 @@ pub fn shown_shard(
         TextPlan::Anywhere | TextPlan::Cluster => None,
         TextPlan::Refused(refusal) => Some(ShownShard::Refused(refusal_words::report(&refusal).message)),
         TextPlan::Engine(_) => Some(ShownShard::Engine),
-        TextPlan::AllShards(shards) => Some(ShownShard::All(shards.to_vec())),
+        TextPlan::AllShards(shards) if participants::spans_shards(config, known) => Some(ShownShard::All(shards.to_vec())),
+        TextPlan::AllShards(_) => Some(ShownShard::Refused(write_steps::cannot_spread(write_steps::NOT_SPANNED).message)),
         TextPlan::OneShard { plan, .. } if is_by_parameters(&plan) => Some(ShownShard::ByParameters),
         TextPlan::OneShard { plan, engine, .. } => match plan.shard(|ordinal| literal_at(text.as_bytes(), ordinal), |_| None) {
             Ok(0) => None,

@@ -25,6 +25,9 @@ use weir_wire::back::read_report;
 use weir_wire::frame::{HEADER_BYTES, MessageHeader, back, read_header};
 use weir_wire::write;
 
+/// Where `participants::spans_shards` is false.
+pub const NOT_SPANNED: &str = "transactions go on to other shards once weir shard engine has run";
+
 const BEGIN: &[u8] = b"BEGIN";
 
 /// Most bytes of the messages behind a command tag, up to the end of its answer.
@@ -74,8 +77,8 @@ pub fn begin(
 }
 
 fn refusal(s: &mut Session, w: &Context, statement: &Statement, asks_time: bool) -> Option<&'static str> {
-    if !participants::spans_shards(w) {
-        return Some("transactions go on to other shards with cross_shard_reads = latest only");
+    if !participants::spans_shards(&w.peek_config(), &s.account.known) {
+        return Some(NOT_SPANNED);
     }
     if s.sharding.has_executed() {
         return Some("another statement was executed before it, and no Sync came between them");

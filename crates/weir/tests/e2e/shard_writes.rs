@@ -305,6 +305,8 @@ fn the_operator_allows_statements_over_all_shards() {
     assert_eq!(failure.sqlstate, "0A000");
     assert!(failure.message.contains("cross_shard_reads = latest"), "{failure:?}");
     assert!(rows(&spread).iter().all(|row| row.contains(",100,")));
+    let route = client.rows("show route for 'update accounts set balance = 1'");
+    assert!(route[0][0] == "refused" && route[0][3].contains("cross_shard_reads = latest"), "{route:?}");
 }
 
 #[test]
@@ -457,5 +459,59 @@ fn statements_that_wait_for_each_other_end() {
         let told = (&*outcomes.0, &*outcomes.1, &*outcomes.2);
         assert!(told == whole_lost || told == one_lost, "{outcomes:?}");
         wait_until("all parts to end", || is_over(&spread));
+    }
+}
+
+/// Lost while the server that decides has the commit of Weir's transaction, and all parts are prepared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LostAtCommit {
+    Decider,
+    Participant,
+    Weir,
+}
+
+#[test]
+fn a_commit_of_weirs_own_that_is_broken_off_ends_everywhere_or_nowhere() {
+    for more in ["", "commit_outcome = on\n"] {
+        let mut spread = ground(more);
+        spread.server(0).query("create function waits() returns trigger language plpgsql as $$ begin perform pg_advisory_xact_lock(77); return null; end $$").unwrap();
+        spread.server(0).query("create constraint trigger late after update on accounts deferrable initially deferred for each row execute function waits()").unwrap();
+        for lost in [LostAtCommit::Participant, LostAtCommit::Decider, LostAtCommit::Weir] {
+            let before = balances(&spread);
+            let mut holder = Raw::tcp(spread.server(0).port()).log_in("postgres", "postgres", &[]).unwrap();
+            holder.run("select pg_advisory_lock(77)");
+            let mut client = spread.client();
+            client.send(&wire::query("update accounts set balance = balance + 1"));
+            wait_until("all parts to be prepared", || prepared(&spread) == SHARDS - 1);
+            let told = match lost {
+                LostAtCommit::Participant => {
+                    spread.server(2).kill9().unwrap();
+                    spread.server(2).start().unwrap();
+                    holder.run("select pg_advisory_unlock(77)");
+                    said(&Answer::of(&client.until_ready()))
+                }
+                LostAtCommit::Decider => {
+                    spread.server(0).kill9().unwrap();
+                    let told = said(&Answer::of(&client.until_ready()));
+                    spread.server(0).start().unwrap();
+                    told
+                }
+                LostAtCommit::Weir => {
+                    spread.proxy.crash_and_start();
+                    holder.run("select pg_advisory_unlock(77)");
+                    String::new()
+                }
+            };
+            wait_until("all parts to end", || is_over(&spread));
+            let after = balances(&spread);
+            let is_changed = after != before;
+            assert!(before.iter().zip(&after).all(|(before, after)| (before != after) == is_changed), "{before:?} {after:?}");
+            match lost {
+                LostAtCommit::Participant => assert!(told == format!("UPDATE {ACCOUNTS}") && is_changed, "{told}"),
+                LostAtCommit::Decider => assert!(told == "08007" && !is_changed, "{told}"),
+                LostAtCommit::Weir => {}
+            }
+            spread.wait_ready("select count(*) from accounts");
+        }
     }
 }

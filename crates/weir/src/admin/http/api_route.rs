@@ -79,7 +79,7 @@ fn of_shard(shared: &SharedState, config: &Arc<Config>, asker: &RouteAsker<'_>, 
     let catalog = known.catalog()?;
     let path = catalog.path(&LookupUser { user, has_role: false }, None);
     let text = StatementCache::new(config.clone(), 0, view_of).of_text(statement.as_bytes());
-    let shown = shown_shard(&known, (&catalog, &path), &BySql::default(), (&text, statement))?;
+    let shown = shown_shard(config, &known, (&catalog, &path), &BySql::default(), (&text, statement))?;
     let rule = match shown {
         ShownShard::Engine => RoutingRule::Engine,
         ShownShard::All(_) => RoutingRule::AllShards,
