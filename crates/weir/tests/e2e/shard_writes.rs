@@ -515,3 +515,26 @@ fn a_commit_of_weirs_own_that_is_broken_off_ends_everywhere_or_nowhere() {
         }
     }
 }
+
+#[test]
+fn a_statement_that_takes_too_long_is_cancelled_on_the_shard_that_has_it() {
+    let spread = ground("query_timeout = 500ms\n");
+    let before = rows(&spread);
+    for shard in 0..SHARDS {
+        for how in [How::Simple, How::Extended] {
+            let mut holder = Raw::tcp(spread.server(shard).port()).log_in("postgres", "postgres", &[]).unwrap();
+            holder.run("begin");
+            holder.run("update accounts set note = note");
+            let mut client = spread.client();
+            assert_eq!(said(&ask(&mut client, how, "update accounts set balance = 1", &[])), "57014", "{shard} {how:?}");
+            client.run("select 1");
+            client.run("begin");
+            assert_eq!(said(&ask(&mut client, how, "delete from accounts", &[])), "57014", "{shard} {how:?}");
+            assert_eq!(client.error("select 1").sqlstate, "25P02");
+            client.run("rollback");
+            holder.run("rollback");
+            wait_until("all parts to end", || is_over(&spread));
+            assert_eq!(rows(&spread), before, "{shard} {how:?}");
+        }
+    }
+}
