@@ -10,7 +10,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::conf::{self, Auth, WalLevel};
-use crate::folder::{Folder, copy_tree, make_private, write_private};
+use crate::folder::{Folder, copy_tree, make_private, tree_bytes, write_private};
+use crate::making::{ClusterStage, StageHearer};
 use crate::port::ReservedPort;
 use crate::process::Launch;
 use crate::programs::Programs;
@@ -48,6 +49,8 @@ pub struct Options {
     pub keep: bool,
     /// Set, for example by a signal, when the cluster is not wanted any more: making it ends soon, with an error.
     pub stop: Option<Arc<AtomicBool>>,
+    /// Hears how far the making is.
+    pub hearer: StageHearer,
 }
 
 impl Options {
@@ -87,6 +90,7 @@ impl Cluster {
         cluster.write_standbys(&options)?;
         cluster.start_all(&options)?;
         options.go_on()?;
+        options.hearer.tell(ClusterStage::Made);
         if options.keep {
             cluster.folder.keep();
         }
@@ -168,8 +172,14 @@ impl Cluster {
         let primary = self.primary();
         let run_as = primary.launch.run_as;
         match &options.template {
-            Some(template) => template.copy_to(&primary.data, run_as)?,
-            None => init_data(&primary.programs, run_as, &primary.sockets, &primary.data)?,
+            Some(template) => {
+                let mut heed = options.hearer.copy(&primary.name, tree_bytes(&template.data())?);
+                template.copy_to(&primary.data, run_as, &mut heed)?;
+            }
+            None => {
+                options.hearer.tell(ClusterStage::Initialising { server: &primary.name });
+                init_data(&primary.programs, run_as, &primary.sockets, &primary.data)?;
+            }
         }
         let shared = conf::shared_settings(&primary.sockets, options.wal_level, &options.auth, &options.extra_conf);
         append(&primary.data.join("postgresql.conf"), &shared)?;
@@ -183,11 +193,13 @@ impl Cluster {
     /// Copies the primary, which has never run, to all standbys; then each server gets its own settings.
     fn write_standbys(&self, options: &Options) -> Result<()> {
         let primary = self.primary();
+        let bytes = tree_bytes(&primary.data)?;
         for standby in self.standbys() {
             options.go_on()?;
             let run_as = standby.launch.run_as;
             make_private(&standby.data, run_as)?;
-            copy_tree(&primary.data, &standby.data, run_as, &|_| false)?;
+            let mut heed = options.hearer.copy(&standby.name, bytes);
+            copy_tree(&primary.data, &standby.data, run_as, &|_| false, &mut heed)?;
             write_private(&standby.data.join("standby.signal"), b"", run_as)?;
             let upstream = conf::upstream_setting(&standby.name, primary.port());
             append(&standby.data.join("postgresql.conf"), &upstream)?;
@@ -204,10 +216,12 @@ impl Cluster {
         for server in &self.servers {
             server.spawn()?;
         }
-        for server in &self.servers {
+        for (ready, server) in self.servers.iter().enumerate() {
             options.go_on()?;
+            options.hearer.tell(ClusterStage::Starting { ready, servers: self.servers.len() });
             server.wait_ready()?;
         }
+        options.hearer.tell(ClusterStage::Starting { ready: self.servers.len(), servers: self.servers.len() });
         options.go_on()?;
         for user in &options.auth.users {
             let name = conf::quote_name(&user.name);

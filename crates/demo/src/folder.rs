@@ -121,36 +121,62 @@ pub(crate) fn empty(path: &Path) -> std::io::Result<()> {
 /// Copies the contents of `from` into the existing folder `to`, except the files and folders `skip` names.
 ///
 /// `skip` gets paths relative to the first folder. Files that vanish during the copy are no error: a running server
-/// removes some.
-pub(crate) fn copy_tree(from: &Path, to: &Path, run_as: RunAs, skip: &dyn Fn(&Path) -> bool) -> Result<()> {
-    copy_level(from, Path::new(""), to, run_as, skip)
+/// removes some. `heed` gets the bytes of each piece that is copied.
+pub(crate) fn copy_tree(
+    from: &Path,
+    to: &Path,
+    run_as: RunAs,
+    skip: &dyn Fn(&Path) -> bool,
+    heed: &mut dyn FnMut(u64),
+) -> Result<()> {
+    TreeCopy { from, to, run_as, skip, heed }.level(Path::new(""))
 }
 
-fn copy_level(top: &Path, below: &Path, to: &Path, run_as: RunAs, skip: &dyn Fn(&Path) -> bool) -> Result<()> {
-    for entry in fs::read_dir(top.join(below))? {
-        let entry = entry?;
-        let name = below.join(entry.file_name());
-        if skip(&name) {
-            continue;
+struct TreeCopy<'a> {
+    from: &'a Path,
+    to: &'a Path,
+    run_as: RunAs,
+    skip: &'a dyn Fn(&Path) -> bool,
+    heed: &'a mut dyn FnMut(u64),
+}
+
+impl TreeCopy<'_> {
+    fn level(&mut self, below: &Path) -> Result<()> {
+        for entry in fs::read_dir(self.from.join(below))? {
+            let entry = entry?;
+            let name = below.join(entry.file_name());
+            if (self.skip)(&name) {
+                continue;
+            }
+            let target = self.to.join(&name);
+            if entry.file_type()?.is_dir() {
+                make_private(&target, self.run_as)?;
+                self.level(&name)?;
+                continue;
+            }
+            match copy_file(&entry.path(), &target, self.heed) {
+                Ok(()) => give(&target, self.run_as)?,
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error).with_context(|| format!("cannot copy {}", entry.path().display())),
+            }
         }
-        let target = to.join(&name);
-        if entry.file_type()?.is_dir() {
-            make_private(&target, run_as)?;
-            copy_level(top, &name, to, run_as, skip)?;
-            continue;
-        }
-        match copy_file(&entry.path(), &target) {
-            Ok(()) => give(&target, run_as)?,
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(error).with_context(|| format!("cannot copy {}", entry.path().display())),
-        }
+        Ok(())
     }
-    Ok(())
+}
+
+/// Bytes of all files below a folder of a server that does not run.
+pub(crate) fn tree_bytes(folder: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        bytes += if entry.file_type()?.is_dir() { tree_bytes(&entry.path())? } else { entry.metadata()?.len() };
+    }
+    Ok(bytes)
 }
 
 /// Copies a file but for blocks of zeros, which the system makes up when they are read: a new segment of WAL holds nearly nothing else, and
 /// memory for them would be most of a server's.
-fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
+fn copy_file(from: &Path, to: &Path, heed: &mut dyn FnMut(u64)) -> io::Result<()> {
     let mut source = File::open(from)?;
     let target = File::create(to)?;
     let about = source.metadata()?;
@@ -166,6 +192,7 @@ fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
             target.write_all_at(&block[..count], at)?;
         }
         at += count as u64;
+        heed(count as u64);
     }
 }
 
@@ -218,8 +245,10 @@ mod tests {
         for parts in cases {
             fs::write(&from, parts.concat()).unwrap();
             fs::set_permissions(&from, Permissions::from_mode(0o640)).unwrap();
-            copy_file(&from, &to).unwrap();
+            let mut heard = 0;
+            copy_file(&from, &to, &mut |bytes| heard += bytes).unwrap();
             assert!(fs::read(&to).unwrap() == parts.concat());
+            assert_eq!(heard, parts.concat().len() as u64, "progress counts zeros, too");
             let about = fs::metadata(&to).unwrap();
             assert_eq!(about.mode() & 0o777, 0o640);
             let kept = parts.iter().filter(|part| part.len() == 1).count() * 2 * COPY_BLOCK_BYTES;

@@ -13,7 +13,7 @@
 //! # anyhow::Ok(())
 //! ```
 //!
-//! Map: `cluster` starts and ends all servers · `template` what many clusters begin with, `control_file` their identifiers · `server` is one server, `replication` what
+//! Map: `cluster` starts and ends all servers, `making` tells how far that is · `template` what many clusters begin with, `control_file` their identifiers · `server` is one server, `replication` what
 //! tests do to it, `row_copy` fills shards · `companion` a program beside them · `load` clients that note what was acknowledged · `host_network` hosts in
 //! namespaces, `address_watch` asks their kernels for an address · `conf` the text of its files · `sql` a tiny
 //! client · `programs` finds PostgreSQL · `process` starts and ends processes · `folder` files and owners · `port`
@@ -27,6 +27,7 @@ mod control_file;
 mod folder;
 mod host_network;
 mod load;
+mod making;
 mod port;
 mod process;
 mod programs;
@@ -43,6 +44,7 @@ pub use companion::Companion;
 pub use conf::{Auth, HbaMethod, User, WalLevel};
 pub use host_network::{HOST_PATHS_MAX, HostNetwork, NetworkCut};
 pub use load::{Acknowledged, Crew, Load, LoadPlace, Noted, SCHEMA};
+pub use making::{ClusterStage, StageHearer};
 pub use port::ReservedPort;
 pub use process::signal_process;
 pub use programs::Programs;

@@ -111,7 +111,7 @@ impl Server {
         let mut sql = self.connect("postgres", "postgres")?;
         sql.query(&format!("select {start}"))?;
         let run_as = self.launch.run_as;
-        copy_tree(&self.data, target, run_as, &is_left_out)?;
+        copy_tree(&self.data, target, run_as, &is_left_out, &mut |_| {})?;
         write_private(&target.join(CONTROL_FILE), &fs::read(self.data.join(CONTROL_FILE))?, run_as)?;
         let label = sql.query(&format!("select labelfile from {stop}"))?;
         label.into_iter().flatten().next().flatten().context("the server returned no backup label")

@@ -48,15 +48,15 @@ impl Template {
         self.folder.path()
     }
 
-    /// Makes the data folder `to` of another server.
-    pub(crate) fn copy_to(&self, to: &Path, run_as: RunAs) -> Result<()> {
+    /// Makes the data folder `to` of another server. `heed` gets the bytes of each piece that is copied.
+    pub(crate) fn copy_to(&self, to: &Path, run_as: RunAs, heed: &mut dyn FnMut(u64)) -> Result<()> {
         make_private(to, run_as)?;
-        copy_tree(&self.data(), to, run_as, &|_| false)?;
+        copy_tree(&self.data(), to, run_as, &|_| false, heed)?;
         let number = self.copies.fetch_add(1, Ordering::Relaxed) + 1;
         name_anew(to, number)
     }
 
-    fn data(&self) -> PathBuf {
+    pub(crate) fn data(&self) -> PathBuf {
         self.folder.path().join("template")
     }
 }

@@ -17,6 +17,7 @@ pub mod manual_pages;
 pub mod own_sql;
 pub mod password_tools;
 pub mod pcp_client;
+pub mod progress_option;
 pub mod prompt;
 pub mod readiness;
 pub mod shard;

@@ -49,6 +49,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use weir_demo::Cluster;
+use weir_progress::{ProgressLine, ProgressWish, WorkAmount};
 
 use self::counters::Instructions;
 use self::plan::Part;
@@ -110,6 +111,9 @@ pub struct Arguments {
     /// Leave out system calls and instructions
     #[arg(long)]
     no_counters: bool,
+    /// Show no progress on the terminal
+    #[arg(short = 'q', long)]
+    quiet: bool,
 }
 
 /// A measurement of its own.
@@ -189,16 +193,22 @@ impl<'a> Bench<'a> {
         self.launcher.clients_max = part.clients_max();
         let mut about = describe(self.arguments, &self.launcher, &self.cluster, self.instructions, part);
         about.notes.extend(self.limit_note.clone());
-        let mut schedule = Schedule::new(&self.launcher, part, self.arguments.seed);
+        let line = ProgressLine::new(ProgressWish::of_quiet(self.arguments.quiet));
+        let mut schedule = Schedule::new(&self.launcher, part, self.arguments.seed, &line);
+        line.begin("measuring", WorkAmount::Count { total: part.runs(), unit: "runs" });
         for round in 1..=part.rounds {
             let name = part.file.map_or("report", ResultFile::name);
             let so_far = self.begin.elapsed().as_secs();
-            eprintln!("{name}: round {round} of {} after {so_far} s, load {}", part.rounds, proc::load_average());
+            line.aside(|| eprintln!("{name}: round {round} of {} after {so_far} s, load {}", part.rounds, proc::load_average()));
             schedule.round(round);
         }
+        line.rest();
         if !self.arguments.no_counters {
             eprintln!("counting system calls and instructions");
+            let counted = (part.workloads.len() * part.systems.len()) as u64;
+            line.begin("counting", WorkAmount::Count { total: counted, unit: "runs" });
             schedule.count(self.instructions);
+            line.rest();
         }
         about.facts.push(("load at the end", proc::load_average()));
         let results = schedule.finish();

@@ -55,6 +55,13 @@ impl Part {
         self.file.is_none() || !matches!(workload.kind, Kind::Idle { .. }) || round <= file::IDLE_ROUNDS_MAX
     }
 
+    /// Number of runs: each workload once on each system, in each of its rounds.
+    pub fn runs(&self) -> u64 {
+        let of = |workload: &Workload| self.systems.iter().filter(|&&system| self.takes(workload, system)).count() as u64;
+        let in_round = |round| self.workloads.iter().filter(move |workload| self.has_round(workload, round));
+        (1..=self.rounds).flat_map(in_round).map(|workload| of(workload)).sum()
+    }
+
     /// Most clients at the same time on Pgpool-II, which has a process for each; idle ones not counted.
     pub fn clients_max(&self) -> u32 {
         let busy = self.workloads.iter().filter(|workload| !matches!(workload.kind, Kind::Idle { .. }));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Error, Result, anyhow, bail};
+use weir_progress::ProgressLine;
 
 use super::counters::{self, Instructions};
 use super::metric::Sample;
@@ -21,30 +22,33 @@ pub struct Schedule<'a> {
     launcher: &'a Launcher,
     part: &'a Part,
     dice: Dice,
+    line: &'a ProgressLine,
     up: BTreeMap<(System, Door, Stage), Running>,
     results: Results,
 }
 
 impl<'a> Schedule<'a> {
     /// Nothing is started yet.
-    pub fn new(launcher: &'a Launcher, part: &'a Part, seed: u64) -> Self {
-        Self { launcher, part, dice: Dice::new(seed), up: BTreeMap::new(), results: Results::default() }
+    pub fn new(launcher: &'a Launcher, part: &'a Part, seed: u64, line: &'a ProgressLine) -> Self {
+        Self { launcher, part, dice: Dice::new(seed), line, up: BTreeMap::new(), results: Results::default() }
     }
 
-    /// Runs every workload once on every system.
+    /// Runs every workload once on every system. The line counts the runs.
     pub fn round(&mut self, round: u32) {
         let part = self.part;
         for &workload in part.workloads.iter().filter(|workload| part.has_round(workload, round)) {
             let mut order: Vec<System> = part.systems.iter().copied().filter(|&system| part.takes(workload, system)).collect();
             self.dice.shuffle(&mut order);
             for system in order {
+                self.line.name(&format!("{} on {}, round {round}", workload.name, system.name()));
                 let result = self.run_one(workload, system, part.seconds(workload)).map_err(|error| format!("{error:#}"));
                 let is_first = self.results.cell(workload.name, system).is_none_or(|cell| cell.rounds.is_empty());
                 if let Err(reason) = &result
                     && is_first
                 {
-                    eprintln!("{} on {}: {reason}", workload.name, system.name());
+                    self.line.aside(|| eprintln!("{} on {}: {reason}", workload.name, system.name()));
                 }
+                self.line.advance(1);
                 self.results.cell_mut(workload.name, system).rounds.push(result);
             }
         }
@@ -91,6 +95,8 @@ impl<'a> Schedule<'a> {
         let part = self.part;
         for &workload in &part.workloads {
             for &system in &part.systems {
+                self.line.name(&format!("counting {} on {}", workload.name, system.name()));
+                self.line.advance(1);
                 let works = self.results.cell(workload.name, system).is_some_and(|c| c.rounds.iter().any(Result::is_ok));
                 if system == System::Direct
                     || !works
@@ -104,7 +110,7 @@ impl<'a> Schedule<'a> {
                 let counted = match self.running(system, workload) {
                     Ok(running) => counters::count(workload, system, running, launcher, source),
                     Err(error) => {
-                        eprintln!("{}: {error:#}", system.name());
+                        self.line.aside(|| eprintln!("{}: {error:#}", system.name()));
                         continue;
                     }
                 };

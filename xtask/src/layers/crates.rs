@@ -48,6 +48,7 @@ const CRATES: &[Crate] = &[
     row("crates/agent", &["weir-wire"], 0),
     row("crates/sim", &["weir-config", "weir-failover", "weir-group", "weir-group-failover"], 12),
     row("crates/demo", &[], 0),
+    row("crates/progress", &[], 0),
     row(
         "crates/weir",
         &[
@@ -66,10 +67,11 @@ const CRATES: &[Crate] = &[
             "weir-session",
             "weir-agent",
             "weir-demo",
+            "weir-progress",
         ],
         4,
     ),
-    row("xtask", &["weir-demo"], 2),
+    row("xtask", &["weir-demo", "weir-progress"], 2),
 ];
 
 /// Where a finding is to be mended that is about a row.

@@ -27,6 +27,7 @@ use weir_config::look_up::LookUp;
 use weir_config::passwd::UserSecret;
 use weir_config::{CheckConfig, Config, NodeConfig};
 use weir_failover::FailoverRules;
+use weir_progress::{ProgressLine, WorkAmount};
 use weir_session::session_state::server_defaults::ServerDefaults;
 
 const NAME: &str = "weir_check";
@@ -97,16 +98,20 @@ fn surplus_query() -> String {
 }
 
 /// Returns the lines to print, and the number of errors.
-pub fn run(config: &Config, access: AccessFiles, tls: TlsFiles) -> anyhow::Result<(String, usize)> {
+pub fn run(config: &Config, access: AccessFiles, tls: TlsFiles, line: &ProgressLine) -> anyhow::Result<(String, usize)> {
     // A default log: the configured one belongs to a running proxy.
     let log = ProxyLog::new(&Config::default().log).context("cannot make a log")?;
     let shared = Arc::new(SharedState::new(config.clone(), None, access, tls, Vec::new(), crate::random(), log));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot make a runtime")?;
     let nodes = runtime.block_on(async {
         let mut asked = Vec::new();
+        line.begin("asking", WorkAmount::Count { total: config.nodes.len() as u64, unit: "servers" });
         for node in &config.nodes {
+            line.name(&format!("asking node {}", node.id));
             asked.push(ask(&shared, config, node).await);
+            line.advance(1);
         }
+        line.rest();
         asked
     });
     let number = config.conns_per_node_max();
@@ -122,13 +127,13 @@ pub fn run(config: &Config, access: AccessFiles, tls: TlsFiles) -> anyhow::Resul
     let user = config.nodes.first().map(|node| user_of(config, node)).unwrap_or_default();
     let found = findings(&FailoverRules::of(config), &cluster, &user);
     let errors = found.iter().filter(|finding| finding.level == FindingLevel::Error).count();
-    let mut text: String = found.iter().map(line).collect();
+    let mut text: String = found.iter().map(line_of).collect();
     let warnings = counted(found.len() - errors, "warning");
     text += &format!("{} asked: {}, {warnings}\n", counted(config.nodes.len(), "server"), counted(errors, "error"));
     Ok((text, errors))
 }
 
-fn line(finding: &ReadinessFinding) -> String {
+fn line_of(finding: &ReadinessFinding) -> String {
     let ReadinessFinding { node, level, text, advice } = finding;
     let node = node.map_or_else(|| "all nodes".to_owned(), |id| format!("node {id}"));
     let level = match level {

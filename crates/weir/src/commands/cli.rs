@@ -7,6 +7,7 @@ use crate::commands::http_probe::{self, ProbeQuestion};
 use crate::commands::manual_pages;
 use crate::commands::password_tools::{self, PgEnc, PgMd5};
 use crate::commands::pcp_client::{self, OfForming, OfHost, PcpArgs, PcpCommand};
+use crate::commands::progress_option::ProgressOption;
 use crate::commands::shard::{self, ShardCommand};
 use crate::counted;
 use crate::process::file_check::{self, UsableFiles};
@@ -28,6 +29,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use weir_config::visibility::Viewer;
 use weir_config::{self as config, Config, ProblemSeverity, SigintStop};
+use weir_progress::ProgressLine;
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 
@@ -87,6 +89,8 @@ struct CheckArgs {
     /// Ask each server for all that a failover needs, and name what is missing. Nothing is changed.
     #[arg(long)]
     connect: bool,
+    #[command(flatten)]
+    progress: ProgressOption,
 }
 
 #[derive(Subcommand)]
@@ -309,7 +313,9 @@ fn weir(weir: WeirCli) -> anyhow::Result<ExitCode> {
         Some(WeirCommand::Run(options)) => run(&options),
         Some(WeirCommand::Renew(options)) => renew(&options),
         Some(WeirCommand::Probe(options)) => probe(&options),
-        Some(WeirCommand::Check(options)) => check(&options.place, options.connect.then_some(ServerChecks::Asked)),
+        Some(WeirCommand::Check(options)) => {
+            check(&options.place, options.connect.then(|| ServerChecks::Asked(options.progress.line())))
+        }
         Some(WeirCommand::ShowConfig(options)) => show_config(&options),
         Some(WeirCommand::SampleConfig) => say(&config::sample_file()),
         Some(WeirCommand::Docs { write, check }) => match (write, check) {
@@ -405,7 +411,7 @@ fn witness(options: &ConfigFileArgs) -> anyhow::Result<ExitCode> {
 fn shard(command: &ShardCommand) -> anyhow::Result<ExitCode> {
     let files = command.files();
     let (Some(config), _) = read(&files) else { bail!("the configuration has errors") };
-    let (text, code) = shard::run(&files, &config, command)?;
+    let (text, code) = shard::run(&files, &config, command, &command.line())?;
     say(&text)?;
     Ok(code)
 }
@@ -473,7 +479,7 @@ fn write_new(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
 }
 
 enum ServerChecks {
-    Asked,
+    Asked(ProgressLine),
 }
 
 fn check(options: &ConfigFileArgs, servers: Option<ServerChecks>) -> anyhow::Result<ExitCode> {
@@ -485,8 +491,8 @@ fn check(options: &ConfigFileArgs, servers: Option<ServerChecks>) -> anyhow::Res
         return Ok(ExitCode::FAILURE);
     };
     say(&format!("configuration is valid: {}, port {}\n", counted(config.nodes.len(), "node"), config.port))?;
-    let Some(ServerChecks::Asked) = servers else { return Ok(ExitCode::SUCCESS) };
-    let (text, errors) = check_servers::run(&config, access, tls)?;
+    let Some(ServerChecks::Asked(line)) = servers else { return Ok(ExitCode::SUCCESS) };
+    let (text, errors) = check_servers::run(&config, access, tls, &line)?;
     say(&text)?;
     Ok(if errors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -2,6 +2,7 @@
 
 use crate::commands::demo_group::DemoGroup;
 use crate::commands::demo_shards::{self, DemoShards, SHARDS_MAX};
+use crate::commands::progress_option::ProgressOption;
 use crate::process::supervisor::{self, StartedBy};
 use crate::runtime::operator_files::OperatorFiles;
 use crate::runtime::shared::ProxyShutdown;
@@ -16,7 +17,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use weir_demo::{Cluster, Options, Programs, Sql, Template, wait_until};
+use weir_demo::{Cluster, ClusterStage, Options, Programs, Sql, StageHearer, Template, wait_until};
+use weir_progress::{ProgressLine, WorkAmount};
 
 const SPREAD_LIMIT: Duration = Duration::from_secs(60);
 
@@ -50,6 +52,8 @@ pub struct DemoArgs {
     /// Leave the folder behind at the end.
     #[arg(long)]
     keep: bool,
+    #[command(flatten)]
+    progress: ProgressOption,
 }
 
 impl DemoArgs {
@@ -65,6 +69,22 @@ pub(super) fn say(text: &str) {
 /// Error: a signal came, and what is made would be removed at once.
 pub(super) fn go_on(stop: &AtomicBool) -> anyhow::Result<()> {
     if stop.load(Ordering::Acquire) { bail!("stopped before all was made") } else { Ok(()) }
+}
+
+/// Shows the making of servers on the line, which is gone when they are made.
+fn show_stage(line: &ProgressLine, stage: ClusterStage<'_>) {
+    match stage {
+        ClusterStage::Initialising { server } => line.begin(&format!("initialising {server}"), WorkAmount::Unknown),
+        ClusterStage::Copying { server, done_bytes: 0, total_bytes } => {
+            line.begin(&format!("copying {server}"), WorkAmount::Bytes { total: total_bytes });
+        }
+        ClusterStage::Copying { done_bytes, .. } => line.reach(done_bytes),
+        ClusterStage::Starting { ready: 0, servers } => {
+            line.begin("starting", WorkAmount::Count { total: servers as u64, unit: "servers" });
+        }
+        ClusterStage::Starting { ready, .. } => line.reach(ready as u64),
+        ClusterStage::Made => line.rest(),
+    }
 }
 
 /// Watched before servers are made, or their folder would be left behind.
@@ -86,6 +106,8 @@ pub fn run(demo: &DemoArgs) -> anyhow::Result<ExitCode> {
     }
     let also = demo.shards.map(|count| format!(", and a server for each of {} more shards", count - 1)).unwrap_or_default();
     say(&format!("Making a PostgreSQL primary and {} standbys{also} ...\n", demo.standbys()));
+    let line = Arc::new(demo.progress.line());
+    let heard = line.clone();
     // Each server begins with a copy.
     let template = demo.shards.map(|_| Template::new(Programs::find()?).map(Arc::new)).transpose()?;
     let options = Options {
@@ -94,6 +116,7 @@ pub fn run(demo: &DemoArgs) -> anyhow::Result<ExitCode> {
         standbys: usize::from(demo.standbys()),
         keep: demo.keep,
         stop: Some(stop.clone()),
+        hearer: StageHearer::new(move |stage| show_stage(&heard, stage)),
         ..Options::default()
     };
     let cluster = Cluster::start(options.clone())?;
@@ -114,7 +137,7 @@ pub fn run(demo: &DemoArgs) -> anyhow::Result<ExitCode> {
         group.look_after(&stop)?;
         say("Stopping the proxies ...\n");
     } else {
-        run_alone(demo, &cluster, shards.as_ref(), victim, stop)?;
+        run_alone(demo, &cluster, shards.as_ref(), victim, (stop, &line))?;
     }
     say("Stopping the servers ...\n");
     let kept = demo.keep.then(|| cluster.dir().to_path_buf());
@@ -132,7 +155,7 @@ fn run_alone(
     cluster: &Cluster,
     shards: Option<&DemoShards>,
     victim: Option<u32>,
-    stop: Arc<AtomicBool>,
+    (stop, line): (Arc<AtomicBool>, &ProgressLine),
 ) -> anyhow::Result<()> {
     let file = cluster.dir().join("pgpool.conf");
     let mut text = configuration((demo.port, cluster.dir()), demo.standbys(), cluster) + "failover_alone = on\n";
@@ -146,7 +169,7 @@ fn run_alone(
     };
     let (mut stage, mut proposals) = (TourStage::Standbys(demo.standbys()), String::new());
     if let Some(shards) = shards {
-        shards.spread(&files, &config, &stop)?;
+        shards.spread(&files, &config, &stop, line)?;
         (stage, proposals) = (TourStage::Shards, shards.proposals(demo.port, &file)?);
     }
     let tour = DemoTour { port: demo.port, stage, victim, proposals };

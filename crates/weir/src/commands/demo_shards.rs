@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use weir_config::Config;
 use weir_demo::{Cluster, Options, Row, Server, Sql, wait_until};
+use weir_progress::{ProgressLine, WorkAmount};
 
 /// More servers than that on one machine show nothing more.
 pub const SHARDS_MAX: i64 = 9;
@@ -79,7 +80,7 @@ impl<'a> DemoShards<'a> {
     }
 
     /// Makes and spreads the tables, fills them, and makes the engine ready. Error: also if it was stopped.
-    pub fn spread(&self, files: &OperatorFiles, config: &Config, stop: &AtomicBool) -> anyhow::Result<()> {
+    pub fn spread(&self, files: &OperatorFiles, config: &Config, stop: &AtomicBool, line: &ProgressLine) -> anyhow::Result<()> {
         say("Spreading pgbench's tables ...\n");
         for (_, server) in self.servers() {
             server.query(&format!("CREATE ROLE {ENGINE_ROLE} LOGIN"))?;
@@ -90,17 +91,22 @@ impl<'a> DemoShards<'a> {
             lines.push(table.command(self.count));
         }
         lines.push(format!("engine {DATABASE} --user {ENGINE_ROLE}"));
-        for line in &lines {
+        for order in &lines {
             go_on(stop)?;
-            say(&format!("  weir shard {line}\n"));
-            let words = ShardLine::try_parse_from(line.split(' ')).with_context(|| format!("weir shard {line}"))?;
-            shard::run(files, config, &words.command)?;
+            say(&format!("  weir shard {order}\n"));
+            let words = ShardLine::try_parse_from(order.split(' ')).with_context(|| format!("weir shard {order}"))?;
+            shard::run(files, config, &words.command, line)?;
         }
         say("Filling them ...\n");
         for (shard, server) in self.servers() {
             go_on(stop)?;
+            if shard == 0 {
+                line.begin("filling", WorkAmount::Count { total: u64::from(self.count), unit: "shards" });
+            }
             fill(server, shard)?;
+            line.advance(1);
         }
+        line.rest();
         let script = self.script();
         std::fs::write(&script, payment_script(self.count)).with_context(|| format!("cannot write {}", script.display()))
     }

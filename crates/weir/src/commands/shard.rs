@@ -22,6 +22,7 @@ mod withdraw;
 mod words;
 
 use crate::commands::config_files::ConfigFileArgs;
+use crate::commands::progress_option::ProgressOption;
 use crate::runtime::operator_files::OperatorFiles;
 use anyhow::Context;
 use clap::{Args, Subcommand};
@@ -32,6 +33,7 @@ use refusals::LocalTriggers;
 use shard_servers::ShardServers;
 use std::process::ExitCode;
 use weir_config::Config;
+use weir_progress::ProgressLine;
 use words::TableName;
 
 #[derive(Subcommand)]
@@ -71,6 +73,8 @@ pub struct ShardTableArgs {
     with: Option<TableName>,
     #[command(flatten)]
     triggers: ShardTriggers,
+    #[command(flatten)]
+    progress: ProgressOption,
 }
 
 #[derive(Args)]
@@ -79,6 +83,8 @@ pub struct ShardReferenceArgs {
     name: ShardTableName,
     #[command(flatten)]
     triggers: ShardTriggers,
+    #[command(flatten)]
+    progress: ProgressOption,
 }
 
 #[derive(Args)]
@@ -172,25 +178,48 @@ impl ShardCommand {
     pub fn files(&self) -> OperatorFiles {
         self.place().1.files()
     }
+
+    /// The line of the commands that may take long.
+    pub fn line(&self) -> ProgressLine {
+        match self {
+            ShardCommand::Table(ShardTableArgs { progress, .. })
+            | ShardCommand::Reference(ShardReferenceArgs { progress, .. }) => progress.line(),
+            ShardCommand::Show(_) | ShardCommand::Check(_) | ShardCommand::Engine(_) | ShardCommand::Drop(_) => {
+                ProgressLine::hidden()
+            }
+        }
+    }
 }
 
 /// Lines to print, and the exit code. Error: nothing was found out, or not all was done.
-pub fn run(files: &OperatorFiles, config: &Config, command: &ShardCommand) -> anyhow::Result<(String, ExitCode)> {
+pub fn run(
+    files: &OperatorFiles,
+    config: &Config,
+    command: &ShardCommand,
+    line: &ProgressLine,
+) -> anyhow::Result<(String, ExitCode)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot make a runtime")?;
-    runtime.block_on(obey(files, config, command))
+    let outcome = runtime.block_on(obey(files, config, command, line));
+    line.rest();
+    outcome
 }
 
 /// Not cancel safe: shards may have parts of what was to be made.
-async fn obey(files: &OperatorFiles, config: &Config, command: &ShardCommand) -> anyhow::Result<(String, ExitCode)> {
+async fn obey(
+    files: &OperatorFiles,
+    config: &Config,
+    command: &ShardCommand,
+    line: &ProgressLine,
+) -> anyhow::Result<(String, ExitCode)> {
     let (database, _, login) = command.place();
     let servers = ShardServers::find(files, config, login, database).await?;
     let mut text = match command {
         ShardCommand::Table(of) => {
             let (table, key, triggers) = (of.name.table.clone(), of.key.clone(), of.triggers.choice());
             let order = TableOrder { table, key, source: of.source(), triggers };
-            create::table(&servers, database, &order).await?
+            create::table(&servers, database, &order, line).await?
         }
-        ShardCommand::Reference(of) => create::reference(&servers, database, &of.name.table, of.triggers.choice()).await?,
+        ShardCommand::Reference(of) => create::reference(&servers, database, &of.name.table, of.triggers.choice(), line).await?,
         ShardCommand::Show(_) => show::show(&servers, database).await?,
         ShardCommand::Drop(of) => withdraw::withdraw(&servers, database, &of.name.table).await?,
         ShardCommand::Engine(of) => {

@@ -81,6 +81,7 @@ mod pcp;
 mod pipelines;
 mod pooling;
 mod prepared;
+mod progress_line;
 mod protocol;
 mod read_only;
 mod readiness;

@@ -51,7 +51,7 @@ impl Shards {
         self.server(0).connect("postgres", "postgres_engine").unwrap().query(text).unwrap()
     }
 
-    fn command(&self, arguments: &str) -> Command {
+    pub(crate) fn command(&self, arguments: &str) -> Command {
         let mut words = arguments.split(' ');
         let mut command = Command::new(WEIR);
         command.arg("shard").args(words.next()).arg("-f").arg(self.folder.0.join("pgpool.conf")).arg(DATABASE).args(words);

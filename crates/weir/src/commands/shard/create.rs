@@ -14,6 +14,7 @@ use super::words::{TableName, quote_name, quote_text};
 use crate::control::engine_state::ENGINE_NOTE_THERE;
 use crate::control::shard_catalog::{self, SERVER_BEGIN, SHARDED_TABLES, ShardedKind, ShardedPartition, ShardedTable};
 use anyhow::{Context, bail};
+use weir_progress::{ProgressLine, WorkAmount};
 
 /// Longest name of a database.
 const NAME_BYTES_MAX: usize = 63;
@@ -252,7 +253,7 @@ async fn entered(engine: &mut ShardConn, table: &TableName) -> anyhow::Result<Sh
 }
 
 /// Shards a table without rows; returns what to say. Not cancel safe: shards may have parts of it.
-pub async fn table(servers: &ShardServers, database: &str, order: &TableOrder) -> anyhow::Result<String> {
+pub async fn table(servers: &ShardServers, database: &str, order: &TableOrder, line: &ProgressLine) -> anyhow::Result<String> {
     let TableOrder { table, key, source, triggers } = order;
     let mut work = ShardWork::begin(servers, database).await?;
     work.refuse_known(table)?;
@@ -274,6 +275,7 @@ pub async fn table(servers: &ShardServers, database: &str, order: &TableOrder) -
     };
     let drawn = drawn_numbers(&mut work.primary, &definition).await?;
     let own_schema = first_cell(&work.primary.query(&schema_owner(&table.schema)).await?).unwrap_or_default();
+    line.begin(&format!("making {table}"), WorkAmount::Count { total: work.numbers.len() as u64, unit: "shards" });
     for conn in &mut work.others {
         let shard = conn.server.shard;
         let firsts = first_numbers(&definition, &drawn, shard)?;
@@ -297,6 +299,7 @@ pub async fn table(servers: &ShardServers, database: &str, order: &TableOrder) -
         }
         make_check(conn, &ground, &ddl::key_check(table, key_column, &plan, &checks, shard)).await?;
         conn.query("COMMIT").await?;
+        line.advance(1);
     }
     restart_sequences(&mut work.primary, &definition, &first_numbers(&definition, &drawn, 0)?).await?;
     make_check(&mut work.primary, &ground, &ddl::key_check(table, key_column, &plan, &checks, 0)).await?;
@@ -415,6 +418,7 @@ pub async fn reference(
     database: &str,
     table: &TableName,
     triggers: LocalTriggers,
+    line: &ProgressLine,
 ) -> anyhow::Result<String> {
     let mut work = ShardWork::begin(servers, database).await?;
     work.refuse_known(table)?;
@@ -436,16 +440,17 @@ pub async fn reference(
         conn.expect_rows();
         conn.query("BEGIN").await?;
         make_schema(conn, &table.schema, &own_schema).await?;
+        line.begin(&format!("copying {table} to {}", conn.server), WorkAmount::Open { unit: "rows" });
         match table_definition::read(conn, table).await? {
             None => {
                 conn.run_all(&ddl::create(table, &definition, &[])).await?;
-                copied = row_copy::copy(&mut work.primary, conn, table, &definition).await?;
+                copied = row_copy::copy(&mut work.primary, conn, table, &definition, line).await?;
                 conn.run_all(&ddl::complete(table, &definition)).await?;
             }
             Some(there) => {
                 refuse_other(conn, table, &definition, &there)?;
                 conn.run(&format!("LOCK TABLE ONLY {table} IN SHARE ROW EXCLUSIVE MODE")).await?;
-                copied = take_over_rows(&mut work.primary, conn, table, &definition).await?;
+                copied = take_over_rows(&mut work.primary, conn, table, &definition, line).await?;
             }
         }
         conn.query("COMMIT").await?;
@@ -462,9 +467,10 @@ async fn take_over_rows(
     conn: &mut ShardConn,
     table: &TableName,
     definition: &TableDefinition,
+    line: &ProgressLine,
 ) -> anyhow::Result<u64> {
     if !conn.has_rows(&format!("TABLE ONLY {table} LIMIT 1")).await? {
-        return row_copy::copy(primary, conn, table, definition).await;
+        return row_copy::copy(primary, conn, table, definition, line).await;
     }
     let (wanted, there) = (contents(primary, table).await?, contents(conn, table).await?);
     if wanted != there {

@@ -5,21 +5,23 @@ use super::table_definition::TableDefinition;
 use super::words::{TableName, quote_name};
 use crate::runtime::pool::server_login::refused;
 use anyhow::bail;
+use weir_progress::ProgressLine;
 use weir_wire::frame::{back, front};
 use weir_wire::write;
 
-/// Copies all rows; returns their number. Not cancel safe: both connections are unusable afterwards.
+/// Copies all rows; returns their number. The line counts them. Not cancel safe: both connections are unusable afterwards.
 pub async fn copy(
     from: &mut ShardConn,
     to: &mut ShardConn,
     table: &TableName,
     definition: &TableDefinition,
+    line: &ProgressLine,
 ) -> anyhow::Result<u64> {
     let given = definition.columns.iter().filter(|column| column.generated.is_empty());
     let columns = given.map(|column| quote_name(&column.name)).collect::<Vec<_>>().join(", ");
     begin(from, &format!("COPY {table} ({columns}) TO STDOUT"), back::COPY_OUT).await?;
     begin(to, &format!("COPY {table} ({columns}) FROM STDIN"), back::COPY_IN).await?;
-    pass(from, to).await?;
+    pass(from, to, line).await?;
     end(to).await
 }
 
@@ -39,14 +41,18 @@ async fn begin(conn: &mut ShardConn, sql: &str, awaited: u8) -> anyhow::Result<(
 }
 
 /// Not cancel safe: both connections are unusable afterwards.
-async fn pass(from: &mut ShardConn, to: &mut ShardConn) -> anyhow::Result<()> {
+async fn pass(from: &mut ShardConn, to: &mut ShardConn, line: &ProgressLine) -> anyhow::Result<()> {
     let mut out = Vec::new();
     loop {
         from.renew();
         let (tag, body) = from.conn.next().await.map_err(|error| from.failed(&error))?;
         out.clear();
         match tag {
-            back::COPY_DATA => write::message(&mut out, front::COPY_DATA, |out| out.extend_from_slice(&body)),
+            // A server sends each row in a message of its own.
+            back::COPY_DATA => {
+                write::message(&mut out, front::COPY_DATA, |out| out.extend_from_slice(&body));
+                line.advance(1);
+            }
             back::COPY_DONE => write::bare(&mut out, front::COPY_DONE),
             back::ERROR => return Err(from.failed(&refused(&from.conn.address, &body))),
             back::READY => return Ok(()),
