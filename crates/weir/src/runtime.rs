@@ -15,6 +15,7 @@ pub mod pause_state;
 pub mod places;
 pub mod pool;
 pub mod probes;
+pub mod recoveries;
 pub mod server_names;
 pub mod shard_gates;
 pub mod shared;

@@ -6,6 +6,7 @@ mod agent_views;
 mod cache_views;
 mod failover_views;
 pub mod pgpool;
+mod recovery_view;
 mod shard_views;
 mod statement_advice;
 mod statement_views;
@@ -13,6 +14,7 @@ mod watchdog_view;
 
 pub use agent_views::POOL_AGENTS;
 pub use failover_views::POOL_FAILOVER;
+pub use recovery_view::POOL_RECOVERY;
 pub use shard_views::{POOL_SHARD_TABLES, POOL_SHARDS};
 pub use statement_views::POOL_STATEMENTS;
 pub use watchdog_view::POOL_WATCHDOG;
@@ -69,6 +71,11 @@ pub const VIEWS: &[StatusView] = &[
         name: "pool_agents",
         help: "Agents beside servers (`weir agent`), as they were last asked.",
         list: &POOL_AGENTS,
+    },
+    StatusView {
+        name: "pool_recovery",
+        help: "Servers that are brought back now, by their agents or by scripts: bytes copied of the total, rate, time left.",
+        list: &POOL_RECOVERY,
     },
     StatusView {
         name: "pool_watchdog",

@@ -123,7 +123,7 @@ pub const PLACES: &[SqlPlace] = &[
     SqlPlace {
         file: "weir/src/admin/acts/online_recovery.rs",
         user: "`recovery_user`",
-        purpose: "The functions of online recovery by scripts.",
+        purpose: "The functions of online recovery by scripts, and how far the copy is (`SHOW pool_recovery`).",
         texts: online_recovery::own_texts,
         ..OWN
     },

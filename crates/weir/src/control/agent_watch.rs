@@ -1,4 +1,4 @@
-//! Asks all agents for `SHOW pool_agents`, and logs lost ones. Decides nothing.
+//! Asks all agents for `SHOW pool_agents` and `SHOW pool_recovery`, and logs lost ones. Decides nothing.
 
 use crate::control::agent_client::{AgentEndpoint, AgentError};
 use crate::control::control_context::{ControlContext, WakeSubject};
@@ -36,7 +36,9 @@ pub async fn watch(c: Rc<ControlContext>) {
 async fn ask_all(c: &Rc<ControlContext>, config: &Config) -> bool {
     let agents: Vec<(u16, AgentEndpoint)> =
         config.nodes.iter().filter_map(|node| Some((node.id, agent_of(c, config, node.id)?))).collect();
-    c.shared.cluster.agents.keep(&agents.iter().map(|(node, _)| *node).collect::<Vec<_>>());
+    let nodes: Vec<u16> = agents.iter().map(|(node, _)| *node).collect();
+    c.shared.cluster.agents.keep(&nodes);
+    c.shared.cluster.recoveries.keep(&nodes);
     let mut questions = JoinSet::new();
     for (node, agent) in agents {
         let c = c.clone();
@@ -53,6 +55,10 @@ async fn ask_all(c: &Rc<ControlContext>, config: &Config) -> bool {
 async fn note(c: &ControlContext, node: u16, agent: &AgentEndpoint) -> bool {
     let answer = agent.status(Instant::now() + LIMIT).await;
     let is_at_work = answer.as_ref().is_ok_and(|status| status.job.is_some());
+    if let Ok(status) = &answer {
+        let now = (std::time::Instant::now(), SystemTime::now());
+        c.shared.cluster.recoveries.note_job(node, status.job.as_ref(), now);
+    }
     let contact = answer.as_ref().map_or_else(contact, |_| AgentContact::Connected);
     let outcome = answer.map(Box::new).map_err(|error| error.to_string());
     let error = outcome.as_ref().err().cloned();

@@ -5,13 +5,14 @@ use crate::control::control_conn::ControlConn;
 use crate::control::control_context::{ControlContext, WakeSubject};
 use crate::log::Level;
 use crate::runtime::pool::server_conn::OpenError;
+use crate::runtime::recoveries::RecoveryWork;
 use std::path::Path;
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_agent::{
     AgentStatus, BackupCheckpoint, BaseBackup, ConninfoKeyword, DataDirectoryState, DatabaseName, Host, LogKeeper, OrderAction,
-    OrderFailureKind, OrderProgress, RewindAction, ServerStatus, ServerStopMode, SlotName, SourceServer, StandbyUpstream,
-    TextError, UserName, WordValue,
+    OrderFailureKind, OrderKind, OrderProgress, RewindAction, ServerStatus, ServerStopMode, SlotName, SourceServer,
+    StandbyUpstream, TextError, UserName, WordValue,
 };
 use weir_config::{Config, NodeConfig};
 use weir_failover::operations::RejoinWay;
@@ -140,8 +141,12 @@ async fn do_it(
     deadline: Instant,
 ) -> Result<(), AgentError> {
     let begun = Instant::now();
-    let (name, mut told) = (weir_agent::OrderKind::of(deed).name(), 0);
-    let mut heed = |OrderProgress { done_bytes, total_bytes }: OrderProgress| {
+    let kind = OrderKind::of(deed);
+    let (name, mut told) = (kind.name(), 0);
+    let shown = c.shared.cluster.recoveries.begin(node, RecoveryWork::Agent(kind));
+    let mut heed = |progress: OrderProgress| {
+        shown.note(progress);
+        let OrderProgress { done_bytes, total_bytes } = progress;
         let tenth = (done_bytes * 10).checked_div(total_bytes).unwrap_or(0);
         if tenth > told {
             told = tenth;

@@ -12,6 +12,7 @@ use crate::runtime::pause_state::PauseState;
 use crate::runtime::pool::PoolRegistry;
 use crate::runtime::pool::server_conn::ServerConn;
 use crate::runtime::probes::ProbeStats;
+use crate::runtime::recoveries::Recoveries;
 use crate::runtime::server_names::{NameResolver, PendingLookup, ResolverEvent, Wake};
 use crate::runtime::stores::StoreKnowledge;
 use crate::runtime::tls_files::TlsFiles;
@@ -171,6 +172,7 @@ pub struct ClusterKnowledge {
     pub(crate) probes: ProbeStats,
     pub(crate) defaults: OfNodes,
     pub(crate) agents: AgentsSeen,
+    pub(crate) recoveries: Recoveries,
     names: Arc<NameResolver>,
 }
 
@@ -218,6 +220,7 @@ impl SharedState {
                 failover: ArcSwap::from_pointee(FailoverView::default()),
                 probes: ProbeStats::default(),
                 agents: AgentsSeen::default(),
+                recoveries: Recoveries::default(),
                 defaults: OfNodes::default(),
                 names: Arc::default(),
             },

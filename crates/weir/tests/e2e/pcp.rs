@@ -7,6 +7,7 @@ use crate::support::pgpool::Pgpool;
 use crate::support::proxy::{Folder, show};
 use crate::support::time::{SLACK, check_never, check_within};
 use crate::support::{Ground, Proxy, Raw, leave_out, wait_until};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -14,6 +15,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 use weir_demo::{Mode, ReservedPort};
 use weir_wire::pcp_protocol::{PcpPacket, PcpReply, PcpReplyCode, PcpReport, PcpRequest, REPLY_LENGTH_MAX, proof, read};
@@ -830,9 +832,10 @@ fn a_node_is_made_anew_out_of_the_primary_and_attached() {
     // A server's programs alone have no pg_basebackup; the standby goes on from its own files then.
     let copied = format!(
         "cp $2/postgresql.conf {sockets}/kept.conf\nrm -rf $2/*\n\
-         {programs}/pg_basebackup -w -h {sockets} -p $3 -U postgres -D $2 -c fast -R\ncp {sockets}/kept.conf $2/postgresql.conf\n"
+         {programs}/pg_basebackup -w -h {sockets} -p $3 -U postgres -D $2 -c fast -R -P --max-rate=6M\ncp {sockets}/kept.conf $2/postgresql.conf\n"
     );
-    let copied = if primary.programs().bin().join("pg_basebackup").exists() { copied } else { String::new() };
+    let has_copy = primary.programs().bin().join("pg_basebackup").exists();
+    let copied = if has_copy { copied } else { String::new() };
     let copy = format!("set -e\ncat > /dev/null\n{copied}echo \"$1 $3 $4 $5 $6\" > {sockets}/arguments\n");
     let start =
         format!("cat > /dev/null\nsetsid {programs}/pg_ctl -D $2 -l {sockets}/again.log start > /dev/null 2>&1 < /dev/null\n");
@@ -842,7 +845,20 @@ fn a_node_is_made_anew_out_of_the_primary_and_attached() {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
     primary.query("create table since (a int)").unwrap();
-    assert_eq!(recover("1"), Ended { code: 0, out: "pcp_recovery_node -- Command Successful\n".into(), err: String::new() });
+    let (ended, sizes) = thread::scope(|scope| {
+        let recovering = scope.spawn(|| recover("1"));
+        let (mut client, mut sizes) = (proxy.console(), BTreeSet::new());
+        wait_until("the recovery to end", || {
+            let shown = |client: &mut Raw, column| show(client, "pool_recovery", column);
+            if shown(&mut client, "doing") == ["scripts"] {
+                sizes.extend(shown(&mut client, "done_bytes").iter().filter_map(|bytes| bytes.parse::<u64>().ok()));
+            }
+            recovering.is_finished()
+        });
+        (recovering.join().unwrap(), sizes)
+    });
+    assert!(!has_copy || sizes.iter().filter(|size| **size > 0).count() >= 2, "bytes grow: {sizes:?}");
+    assert_eq!(ended, Ended { code: 0, out: "pcp_recovery_node -- Command Successful\n".into(), err: String::new() });
     assert_eq!(proxy.nodes("status"), ["up", "up"]);
     let arguments = fs::read_to_string(primary.socket_dir().join("arguments")).unwrap();
     assert_eq!(arguments.trim(), format!("127.0.0.1 {} 1 {} 127.0.0.1", primary.port(), standby.port()));

@@ -11,10 +11,13 @@ use crate::control::control_context::ControlContext;
 use crate::control::return_node::{self, NodeReturn};
 use crate::log::Level;
 use crate::runtime::pool::server_conn::{OpenError, ServerAddress, ServerLogin};
+use crate::runtime::recoveries::{RecoveryGuard, RecoveryWork};
+use std::convert::Infallible;
+use std::future::pending;
 use std::io::ErrorKind;
 use std::time::Duration;
 use tokio::time::Instant;
-use weir_agent::ServerStatus;
+use weir_agent::{OrderProgress, ServerStatus};
 use weir_config::passwd::UserSecret;
 use weir_config::{Config, RecoveryConfig};
 use weir_failover::operations::RejoinWay;
@@ -41,6 +44,13 @@ const LOOK: &str = "SELECT n.nspname, p.pronargs FROM pg_catalog.pg_proc p \
      WHERE s.proname OPERATOR(pg_catalog.=) 'pgpool_remote_start' AND s.pronamespace OPERATOR(pg_catalog.=) n.oid \
      AND s.prokind OPERATOR(pg_catalog.=) 'f' AND s.proargtypes OPERATOR(pg_catalog.=) '25 25'::pg_catalog.oidvector) \
      ORDER BY p.pronargs DESC LIMIT 1";
+
+/// Base backups that began after this session, the first one. PostgreSQL manual, "Base Backup Progress Reporting"; from version 13 on.
+const COPY_LOOK: &str = "SELECT b.backup_streamed, b.backup_total FROM pg_catalog.pg_stat_progress_basebackup b \
+     JOIN pg_catalog.pg_stat_activity a ON a.pid OPERATOR(pg_catalog.=) b.pid \
+     WHERE a.backend_start OPERATOR(pg_catalog.>) (SELECT o.backend_start FROM pg_catalog.pg_stat_activity o \
+     WHERE o.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()) ORDER BY a.backend_start LIMIT 1";
+const COPY_LOOK_PERIOD: Duration = Duration::from_secs(1);
 
 /// Casts, so that no other overload fits.
 const TEXT: &str = "::pg_catalog.text";
@@ -156,7 +166,13 @@ async fn copy(
     let directory = data_directory(c, node)?;
     let first = functions.first_stage(&rules.command, primary, node, &directory);
     c.shared.log.say(Level::Log, format_args!("online recovery of node {}: 1st stage begins", node.node));
-    functions.conn.query_by_name(&first).await.map_err(shown)?;
+    let row = c.shared.cluster.recoveries.begin(node.node, RecoveryWork::Scripts);
+    // Opened before the script begins: its copy is a younger session.
+    let looker = log_in(c, rules, primary, OLD_DATABASE).await.ok();
+    tokio::select! {
+        done = functions.conn.query_by_name(&first) => drop(done.map_err(shown)?),
+        never = watch_copy(looker, &row) => match never {},
+    }
     let start = functions.remote_start(node, &directory);
     c.shared.log.say(Level::Log, format_args!("online recovery of node {}: its server is started", node.node));
     functions.conn.query_by_name(&start).await.map_err(shown)?;
@@ -164,6 +180,21 @@ async fn copy(
     let limit = Instant::now() + Duration::from_millis(rules.timeout_ms);
     wait_accepting(c, rules, node, limit).await?;
     attach_as(&c.shared, OperatorRequest::Recover(node.node, NodeCopyStage::Ends), ATTACH_LIMIT).await
+}
+
+/// Tells the row how far the primary is with the first base backup that began since `looker` was opened. A primary that cannot be asked changes
+/// nothing: then only the bytes are missing. Never ends. Cancel safe: the connection is closed.
+async fn watch_copy(looker: Option<ControlConn>, row: &RecoveryGuard<'_>) -> Infallible {
+    let Some(mut looker) = looker else { return pending().await };
+    loop {
+        looker.renew(Instant::now() + LOGIN_LIMIT);
+        let Ok(rows) = looker.query(COPY_LOOK).await else { return pending().await };
+        if let Some([done, total]) = rows.first().map(Vec::as_slice) {
+            let bytes = |cell: &Option<String>| cell.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0);
+            row.note(OrderProgress { done_bytes: bytes(done), total_bytes: bytes(total) });
+        }
+        tokio::time::sleep(COPY_LOOK_PERIOD).await;
+    }
 }
 
 fn data_directory(c: &ControlContext, node: &ServerAddress) -> Result<String, NodeActError> {
@@ -266,7 +297,7 @@ async fn wait_accepting(
 
 /// For the list of Weir's own texts. Calls of found functions name the operator's schema.
 pub fn own_texts() -> Vec<String> {
-    vec![LOOK.to_owned()]
+    vec![LOOK.to_owned(), COPY_LOOK.to_owned()]
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::admin::listing::{
     AnyListing, ColumnHead, ListAsker, ListCell, ListColumn, ListSnapshot, Listing, int, listing, long, numeric, open,
 };
 use crate::admin::views::pgpool::{self, NodeRow};
-use crate::admin::views::{POOL_AGENTS, POOL_FAILOVER, POOL_STATEMENTS, POOL_WATCHDOG};
+use crate::admin::views::{POOL_AGENTS, POOL_FAILOVER, POOL_RECOVERY, POOL_STATEMENTS, POOL_WATCHDOG};
 use crate::log::utc;
 use crate::runtime::pool::ConnPool;
 use crate::runtime::pool::server_conn::{ConnStatus, ServerConn};
@@ -41,6 +41,7 @@ pub const VIEWS: &[(&str, &dyn AnyListing)] = &[
     ("pool_agents", &POOL_AGENTS),
     ("pool_failover", &POOL_FAILOVER),
     ("pool_nodes", &POOL_NODES),
+    ("pool_recovery", &POOL_RECOVERY),
     ("pool_statements", &POOL_STATEMENTS),
     ("pool_watchdog", &POOL_WATCHDOG),
     ("pools", &POOLS),

@@ -199,8 +199,11 @@ async fn obey<S: ByteStream>(
         OrderReceipt::UnderWay => loop {
             match desk.outcome(order.id) {
                 Ok(outcome) => break of(outcome),
-                Err(progress) => {
-                    if timeout(PROGRESS_PERIOD, over.changed()).await.is_err() {
+                Err(_) => {
+                    // Asked after the pause: progress of before it would be told late.
+                    if timeout(PROGRESS_PERIOD, over.changed()).await.is_err()
+                        && let Err(progress) = desk.outcome(order.id)
+                    {
                         say(line, &AgentAnswer::Progress(progress)).await?;
                     }
                 }

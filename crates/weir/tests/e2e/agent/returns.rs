@@ -3,9 +3,9 @@
 use super::stand::{Agent, SECRET, fast, servers, servers_that_keep, wait_streams};
 use crate::failover::load::Load;
 use crate::support::ground::{LIMIT, Owned};
-use crate::support::proxy::pcp;
+use crate::support::proxy::{pcp, show};
 use crate::support::time::happens_within;
-use crate::support::{Proxy, wait_until};
+use crate::support::{Proxy, Raw, wait_until};
 use rustix::process::{Pid, Signal};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -285,6 +285,72 @@ fn a_copy_streams_by_its_slot_though_the_source_removes_its_log_all_the_while() 
             make();
         }
     }
+}
+
+/// Sizes that are waited for while a copy goes on.
+const SIZES: usize = 3;
+/// `pg_basebackup` tells its progress once a second, and the agent and Weir pass it on as often.
+const TOLD_WITHIN: Duration = Duration::from_secs(4);
+
+/// The first row of `SHOW pool_recovery`: work, bytes copied, total, rate, time left.
+fn shown_recovery(client: &mut Raw) -> Option<[String; 5]> {
+    let of = |client: &mut Raw, column| show(client, "pool_recovery", column).into_iter().next();
+    let doing = of(client, "doing")?;
+    // It may end between two questions.
+    let [done, total, rate, left] =
+        ["done_bytes", "total_bytes", "bytes_per_second", "seconds_left"].map(|column| of(client, column).unwrap_or_default());
+    Some([doing, done, total, rate, left])
+}
+
+/// Lets a copy go on by small steps, and notes each size that is shown until `is_over`. Holds nothing any more once it has enough.
+fn sizes_shown(source: &Server, client: &mut Raw, is_over: impl Fn() -> bool) -> Vec<[String; 5]> {
+    let mut sql = source.connect("postgres", "postgres").unwrap();
+    let mut seen: Vec<[String; 5]> = Vec::new();
+    while seen.len() < SIZES && !is_over() {
+        let Some(_held) = Held::of(&mut sql) else { continue };
+        happens_within(TOLD_WITHIN, || {
+            let row = shown_recovery(client).filter(|row| row[0] == "base backup" && row[1] != "0" && !row[1].is_empty());
+            let row = row.filter(|row| seen.last().is_none_or(|before| before[1] != row[1]));
+            seen.extend(row.clone());
+            row.is_some()
+        });
+    }
+    seen
+}
+
+#[test]
+fn show_pool_recovery_tells_growing_bytes_while_a_node_is_made_anew() {
+    let Some(cluster) = servers(1) else { return };
+    let agents: Vec<Agent> = cluster.servers().iter().map(Agent::beside).collect();
+    let (proxy, port) = before_with_pcp(&cluster, &agents);
+    let (primary, standby) = (cluster.primary(), &cluster.standbys()[0]);
+    // So that a copy takes a while.
+    primary.query("create table bulk as select repeat('x', 1000) from generate_series(1, 200000)").unwrap();
+    let mut admin = Raw::unix(proxy.folder(), proxy.port()).log_in("pgbouncer", "pgbouncer", &[]).expect("the console");
+    assert_eq!(shown_recovery(&mut admin), None);
+    standby.stop(Mode::Fast).unwrap();
+    for copies in 1.. {
+        assert!(copies <= COPIES_MAX, "no copy was held long enough");
+        let (seen, (done, words)) = thread::scope(|scope| {
+            let recovering = scope.spawn(|| recover(&proxy, &port));
+            let seen = sizes_shown(primary, &mut admin, || recovering.is_finished());
+            (seen, recovering.join().unwrap())
+        });
+        assert!(done, "{words}\n{}", proxy.log());
+        wait_until("nothing to be under way", || shown_recovery(&mut proxy.console()).is_none());
+        if seen.len() >= SIZES {
+            let bytes = |row: &[String; 5], at: usize| row[at].parse::<u64>().unwrap_or_else(|_| panic!("{row:?}"));
+            let is_growing = seen.windows(2).all(|two| bytes(&two[0], 1) < bytes(&two[1], 1));
+            assert!(is_growing && seen.iter().all(|row| bytes(row, 1) < bytes(row, 2)), "{seen:?}");
+            let last = &seen[SIZES - 1];
+            assert!(bytes(last, 3) > 0 && bytes(last, 4) > 0, "a rate and the time that is left: {last:?}");
+            break;
+        }
+        wait_up(&proxy, 2);
+        // Its agent has started it.
+        agents[1].order(fast()).unwrap();
+    }
+    wait_streams(standby, primary);
 }
 
 /// Weir, and the port at which it serves PCP.
