@@ -44,6 +44,16 @@ const NUMBER: &str = "SELECT pg_catalog.txid_current(), (pg_catalog.pg_control_s
 
 /// Does what the session's commit waits for. An error ends the session. Not cancel safe.
 pub async fn go_on(served: &mut ServedSession) -> Result<(), ErrorReport> {
+    let outcome = step_on(served).await;
+    // Between the steps the COMMIT is with the server that decides.
+    if !matches!(participants::phase(&served.s), CommitPhase::Prepared(_)) {
+        served.sockets.host.gate.take();
+    }
+    outcome
+}
+
+/// Not cancel safe.
+async fn step_on(served: &mut ServedSession) -> Result<(), ErrorReport> {
     if participants::commits_own(&served.s) {
         return commit_own(served).await;
     }
@@ -51,16 +61,12 @@ pub async fn go_on(served: &mut ServedSession) -> Result<(), ErrorReport> {
         CommitPhase::Prepares => {
             match prepare_all(served).await {
                 Ok((decides, conns)) => participants::prepared(&mut served.s, decides, conns),
-                Err(fault) => {
-                    served.sockets.host.gate.take();
-                    commit_steps::cannot_commit(&mut served.s, &served.w, fault);
-                }
+                Err(fault) => commit_steps::cannot_commit(&mut served.s, &served.w, fault),
             }
             Ok(())
         }
         CommitPhase::Ends(decides, end) => {
             end_all(served, decides, end).await;
-            served.sockets.host.gate.take();
             participants::ended(&mut served.s);
             served.pump().take_held()
         }

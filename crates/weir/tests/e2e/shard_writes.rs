@@ -11,7 +11,7 @@ const TABLES: &str = "create table accounts (id int primary key, balance int not
 const ACCOUNTS: usize = 40;
 
 fn ground(more: &str) -> Spread {
-    let spread = Spread::start(&format!("cross_shard_reads = latest\n{more}"));
+    let spread = Spread::start(more);
     spread.define(TABLES);
     spread.whole().query("insert into countries select i, 'country ' || i from generate_series(1, 10) i").unwrap();
     spread.whole().query(&rows_of_accounts()).unwrap();
@@ -293,20 +293,20 @@ fn statements_that_the_shards_cannot_carry_out_together_are_refused() {
 }
 
 #[test]
-fn the_operator_allows_statements_over_all_shards() {
+fn statements_over_all_shards_need_the_engines_gate() {
     let spread = Spread::start("");
     spread.define(TABLES);
     spread.whole().query(&rows_of_accounts()).unwrap();
     spread.shard("accounts", "id", "");
     spread.fill(&["accounts"]);
-    spread.make_ready("select count(*) from accounts");
     let mut client = spread.client();
+    wait_until("the proxy to know the table", || client.try_rows("select count(*) from accounts where id = 1").is_ok());
     let failure = client.error("update accounts set balance = 1");
     assert_eq!(failure.sqlstate, "0A000");
-    assert!(failure.message.contains("cross_shard_reads = latest"), "{failure:?}");
+    assert!(failure.message.contains("weir shard engine has run"), "{failure:?}");
     assert!(rows(&spread).iter().all(|row| row.contains(",100,")));
     let route = client.rows("show route for 'update accounts set balance = 1'");
-    assert!(route[0][0] == "refused" && route[0][3].contains("cross_shard_reads = latest"), "{route:?}");
+    assert!(route[0][0] == "refused" && route[0][3].contains("weir shard engine has run"), "{route:?}");
 }
 
 #[test]
