@@ -217,7 +217,12 @@ pub fn holds_back(s: &mut Session) -> bool {
             s.down.has_whole(bytes);
             true
         }
-        StatusBehind::More(_) => false,
+        StatusBehind::More(bytes) => {
+            // The client must not hear of a success that is not committed.
+            let text = format!("the end of a server's answer takes {bytes} bytes, the limit is {END_BYTES_MAX}");
+            not_committed(s, ErrorReport::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, text));
+            false
+        }
     }
 }
 
@@ -249,7 +254,7 @@ pub fn committed(s: &mut Session) {
     s.sharding.write.iter_mut().for_each(|write| write.step = WriteStep::Committed);
 }
 
-/// The server that decides has refused the commit of Weir's transaction, and all is rolled back.
+/// Weir's transaction is not committed, and its client hears why.
 #[cold]
 pub fn not_committed(s: &mut Session, fault: ErrorReport) {
     s.sharding.write.iter_mut().for_each(|write| write.step = WriteStep::NotCommitted(fault.clone()));
@@ -303,7 +308,8 @@ pub fn before_ready(s: &mut Session) {
 #[cold]
 pub fn after_ready(s: &mut Session) {
     let Some(write) = s.sharding.write.take() else { return };
-    if write.owner == TransactionOwner::Weir && write.step == WriteStep::Last {
+    // A commit, and one that the server that decides has refused, leaves no participants.
+    if write.owner == TransactionOwner::Weir && s.participants.is_some() {
         roll_back_own(s);
     }
 }
