@@ -17,7 +17,6 @@ pub mod pool;
 pub mod probes;
 pub mod recoveries;
 pub mod server_names;
-pub mod shard_gates;
 pub mod shared;
 pub mod shell_command;
 pub mod stores;

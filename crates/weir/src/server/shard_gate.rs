@@ -1,11 +1,11 @@
-//! Opens and closes the gate between commits on several shards and reads of several shards (`runtime::shard_gates`).
+//! Opens and closes the gate between commits on several shards and reads of several shards (`runtime::pool::server_conn::shard_gates`).
 //!
 //! A part of a commit whose session is lost stays prepared, and its gate is open: the server has ended the lock with the connection. So a phase of reads
 //! looks for prepared parts on all shards once it holds the lock, and waits until there are none. Under the lock no commit of a living session has any.
 
 use crate::auth::own_login::{self, OwnUse};
+use crate::runtime::pool::server_conn::shard_gates::{GateConn, GatePhase, GateSide, PhaseState};
 use crate::runtime::pool::server_conn::{MessageConn, OpenError, Rows, ServerAddress, ServerLogin};
-use crate::runtime::shard_gates::{GateConn, GatePhase, GateSide, PhaseState};
 use crate::runtime::worker::Worker;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -38,6 +38,9 @@ const OWNED: &str = "SELECT pg_catalog.count(*) OPERATOR(pg_catalog.=) 2 FROM pg
 
 /// Detail of an error of a shard that is away.
 pub const SHARDS: &str = "With cross_shard_reads = snapshot all shards are asked before a statement that reads several.";
+
+/// Reads every foreign server of the engine that leads to a shard.
+pub const LOOK: &str = "SELECT pg_catalog.count(*) FROM weir_shard.prepared";
 
 /// Class of SQLSTATEs of lost connections: of the engine to a shard.
 const CONNECTION_CLASS: &str = "08";

@@ -4,9 +4,9 @@
 use crate::log::Level;
 use crate::runtime::lease;
 use crate::runtime::pool::conn_opening;
+use crate::runtime::pool::server_conn::shard_gates::GateSide;
 use crate::runtime::pool::server_conn::{OpenError, Rows, ServerConn};
 use crate::runtime::pool::{CheckoutPatience, CheckoutWait};
-use crate::runtime::shard_gates::GateSide;
 use crate::runtime::worker::Worker;
 use crate::server::shard_gate::GatePass;
 use crate::traffic::served::ServedSession;

@@ -2,15 +2,12 @@
 
 use crate::runtime::pool::conn_opening;
 use crate::runtime::pool::server_conn::OpenError;
-use crate::runtime::shard_gates::GateSide;
-use crate::server::shard_gate::{GatePass, SHARDS, hold_limit};
+use crate::runtime::pool::server_conn::shard_gates::GateSide;
+use crate::server::shard_gate::{GatePass, LOOK, SHARDS, hold_limit};
 use crate::traffic::served::ServedSession;
 use std::time::Instant;
 use weir_session::fault::{ErrorReport, sqlstate};
 use weir_session::sharding::engine_snapshots;
-
-/// Reads every foreign server of the engine that leads to a shard.
-const LOOK: &str = "SELECT pg_catalog.count(*) FROM weir_shard.prepared";
 
 /// Ends an implicit transaction.
 const END: &str = "";

@@ -1,6 +1,7 @@
 //! Server connections: state, transport, errors.
 
 pub mod kept_inquiries;
+pub mod shard_gates;
 
 use crate::runtime::pool::ConnPool;
 use crate::runtime::server_names::ResolveError;
