@@ -71,6 +71,9 @@ pub enum WorkerCounter {
     CacheStoresAsked,
     CacheStoresSpared,
     CacheStoresLost,
+    ShardCommits,
+    ShardGates,
+    ShardGateMillis,
 }
 
 pub struct CounterDescription {
@@ -226,6 +229,15 @@ pub const METRICS: &[CounterDescription] = &[
         name: "cache_stores_lost_total",
         help: "Connections to memcached or Redis that broke or did not answer in time.",
     },
+    CounterDescription { name: "shard_commits_total", help: "Transactions on several shards whose parts were prepared." },
+    CounterDescription {
+        name: "shard_gates_total",
+        help: "Times the lock between commits on several shards and reads of several shards was held; those that come at a time share it.",
+    },
+    CounterDescription {
+        name: "shard_gate_held_milliseconds_total",
+        help: "Time for which the lock between commits on several shards and reads of several shards was held.",
+    },
 ];
 
 /// The counters of one worker, their only writer: an increment is a load and a store.
@@ -270,6 +282,10 @@ impl WorkerCounters {
     #[inline]
     pub fn count(&self, metric: WorkerCounter) {
         add(&self.values[metric as usize], 1);
+    }
+
+    pub fn count_by(&self, metric: WorkerCounter, by: u64) {
+        add(&self.values[metric as usize], by);
     }
 
     #[inline]

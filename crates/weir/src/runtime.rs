@@ -14,6 +14,7 @@ pub mod operator_files;
 pub mod pause_state;
 pub mod places;
 pub mod pool;
+pub mod prepared_seen;
 pub mod probes;
 pub mod recoveries;
 pub mod server_names;

@@ -15,7 +15,7 @@ mod watchdog_view;
 pub use agent_views::POOL_AGENTS;
 pub use failover_views::POOL_FAILOVER;
 pub use recovery_view::POOL_RECOVERY;
-pub use shard_views::{POOL_SHARD_TABLES, POOL_SHARDS};
+pub use shard_views::{POOL_PREPARED, POOL_SHARD_TABLES, POOL_SHARDS};
 pub use statement_views::POOL_STATEMENTS;
 pub use watchdog_view::POOL_WATCHDOG;
 
@@ -84,6 +84,11 @@ pub const VIEWS: &[StatusView] = &[
     },
     StatusView { name: "pool_shards", help: "Servers of all shards (`parallel_mode`).", list: &POOL_SHARDS },
     StatusView { name: "pool_shard_tables", help: "Sharded and reference tables of the database.", list: &POOL_SHARD_TABLES },
+    StatusView {
+        name: "pool_prepared",
+        help: "Prepared parts of transactions on several shards, as they were seen last; Weir looks every 2 s (`parallel_mode`).",
+        list: &POOL_PREPARED,
+    },
     StatusView { name: "pool_version", help: "Version of the proxy.", list: &POOL_VERSION },
     StatusView { name: "pool_pools", help: "Server connections, one per row.", list: &pgpool::POOL_POOLS },
     StatusView { name: "pool_processes", help: "Clients, one per row.", list: &pgpool::POOL_PROCESSES },

@@ -7,10 +7,11 @@ use crate::control::control_context::ControlContext;
 use crate::control::shard_lines::ShardLines;
 use crate::log::Level;
 use crate::runtime::pool::server_conn::{OpenError, ServerAddress};
+use crate::runtime::prepared_seen::PreparedSight;
 use crate::server::xid_status;
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use weir_config::NodeConfig;
 use weir_failover::commit_outcome::{CommitOutcome, TransactionNumber, judge};
 use weir_failover::prepared_name::{self, PreparedName};
@@ -36,11 +37,13 @@ struct PartWatch {
     c: Rc<ControlContext>,
     lines: ShardLines,
     told: BTreeSet<String>,
+    /// Parts of the look under way.
+    seen: Vec<PreparedSight>,
 }
 
 /// Looks at each shard above 0: shard 0 decides wherever it takes part. Cancel safe: parts that were not ended are found again.
 pub async fn watch(c: Rc<ControlContext>) {
-    let mut watch = PartWatch { lines: ShardLines::new(c.clone(), NAME), c, told: BTreeSet::new() };
+    let mut watch = PartWatch { lines: ShardLines::new(c.clone(), NAME), c, told: BTreeSet::new(), seen: Vec::new() };
     loop {
         tokio::time::sleep(PERIOD).await;
         let config = watch.c.shared.config.load_full();
@@ -48,6 +51,7 @@ pub async fn watch(c: Rc<ControlContext>) {
             let looked = watch.look(node).await;
             watch.tell(node, looked);
         }
+        watch.c.shared.cluster.prepared.publish(std::mem::take(&mut watch.seen));
     }
 }
 
@@ -66,28 +70,40 @@ impl PartWatch {
     async fn look(&mut self, node: &NodeConfig) -> Result<(), OpenError> {
         let rows = self.lines.ask(node, &found()).await?;
         for part in rows.iter().filter_map(|row| read_part(row)) {
-            if part.age_ms >= YOUNG_MS {
-                self.judge(node, &part).await?;
-            }
+            let problem = if part.age_ms >= YOUNG_MS { self.judge(node, &part).await } else { Ok("") };
+            let sight = PreparedSight {
+                node: node.id,
+                database: part.database.clone(),
+                name: part.name,
+                prepared_at: SystemTime::now() - Duration::from_millis(part.age_ms),
+                problem: match &problem {
+                    Ok(problem) => (*problem).to_owned(),
+                    Err(error) => error.to_string(),
+                },
+            };
+            self.seen.push(sight);
+            problem?;
         }
         Ok(())
     }
 
-    async fn judge(&mut self, node: &NodeConfig, part: &FoundPart) -> Result<(), OpenError> {
+    /// Ends a part, or returns why it stays.
+    async fn judge(&mut self, node: &NodeConfig, part: &FoundPart) -> Result<&'static str, OpenError> {
         let end = match self.outcome(&part.name.decides).await {
-            // The server that decides does not answer now.
-            Err(_) | Ok(CommitOutcome::NotYet | CommitOutcome::Untold) => return Ok(()),
+            Err(_) => return Ok("the server that decides does not answer"),
+            Ok(CommitOutcome::NotYet) => return Ok("the server that decides has not decided"),
+            Ok(CommitOutcome::Untold) => return Ok("another Weir knows what the new primary has taken over"),
             Ok(CommitOutcome::Committed) => ("COMMIT", "committed"),
             Ok(CommitOutcome::RolledBack) => ("ROLLBACK", "rolled back"),
             Ok(CommitOutcome::Unknown) => {
                 self.tell_unknown(node, part);
-                return Ok(());
+                return Ok("nobody can prove the outcome: the log says what to run");
             }
         };
         self.end(node, part, end).await
     }
 
-    async fn end(&mut self, node: &NodeConfig, part: &FoundPart, (verb, done): (&str, &str)) -> Result<(), OpenError> {
+    async fn end(&mut self, node: &NodeConfig, part: &FoundPart, (verb, done): (&str, &str)) -> Result<&'static str, OpenError> {
         let mut line = self.lines.open(node, Some(&part.database)).await?;
         let (name, address) = (part.name, ServerAddress::of_shard(node));
         match line.query(&end_of(verb, name)).await {
@@ -107,10 +123,11 @@ impl PartWatch {
                     end_of(verb, name)
                 );
                 self.tell_once(part, text);
+                return Ok("the health check's user may not end it");
             }
             Err(error) => return Err(error),
         }
-        Ok(())
+        Ok("")
     }
 
     /// Asks the server that decides; in shard 0 the primary, which may be another one by now.

@@ -11,6 +11,7 @@ use crate::runtime::operator_files::FileFindings;
 use crate::runtime::pause_state::PauseState;
 use crate::runtime::pool::PoolRegistry;
 use crate::runtime::pool::server_conn::ServerConn;
+use crate::runtime::prepared_seen::PreparedSeen;
 use crate::runtime::probes::ProbeStats;
 use crate::runtime::recoveries::Recoveries;
 use crate::runtime::server_names::{NameResolver, PendingLookup, ResolverEvent, Wake};
@@ -173,6 +174,7 @@ pub struct ClusterKnowledge {
     pub(crate) defaults: OfNodes,
     pub(crate) agents: AgentsSeen,
     pub(crate) recoveries: Recoveries,
+    pub(crate) prepared: PreparedSeen,
     names: Arc<NameResolver>,
 }
 
@@ -221,6 +223,7 @@ impl SharedState {
                 probes: ProbeStats::default(),
                 agents: AgentsSeen::default(),
                 recoveries: Recoveries::default(),
+                prepared: PreparedSeen::default(),
                 defaults: OfNodes::default(),
                 names: Arc::default(),
             },

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use weir_failover::prepared_name;
 use weir_io::reactor::parked;
 use weir_session::fault::{ErrorReport, sqlstate};
+use weir_session::metrics::WorkerCounter;
 use weir_wire::write::literal;
 
 /// Longest wait for the gate.
@@ -59,6 +60,10 @@ impl Drop for GatePass {
         if self.w.shard_gates.leave(&self.phase)
             && let Some(conn) = self.phase.conn.borrow_mut().take()
         {
+            if let PhaseState::Held { since } = *self.phase.state.borrow() {
+                let held_ms = self.w.now().saturating_duration_since(since).as_millis() as u64;
+                self.w.counters().count_by(WorkerCounter::ShardGateMillis, held_ms);
+            }
             self.w.reactor.spawn(release(self.w.clone(), self.phase.database.clone(), conn));
         }
     }
@@ -104,6 +109,7 @@ async fn begin(w: Rc<Worker>, phase: Rc<GatePhase>) {
     let state = match taken {
         Ok(conn) => {
             *phase.conn.borrow_mut() = Some(conn);
+            w.count(WorkerCounter::ShardGates);
             PhaseState::Held { since: w.now() }
         }
         Err(fault) => PhaseState::Failed(fault),

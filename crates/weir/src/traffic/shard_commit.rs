@@ -18,6 +18,7 @@ use weir_failover::prepared_name::PreparedName;
 use weir_io::reactor::parked;
 use weir_session::conn::Conn;
 use weir_session::fault::{ErrorReport, sqlstate};
+use weir_session::metrics::WorkerCounter;
 use weir_session::participants::shard_parts::{CommitPhase, PreparedEnd};
 use weir_session::participants::{self, commit_steps};
 use weir_session::sharding::write_steps;
@@ -179,6 +180,7 @@ async fn prepare_all(served: &mut ServedSession) -> Result<(TransactionNumber, V
     }
     let Some(fault) = failure else {
         *host.gate.borrow_mut() = gate;
+        w.count(WorkerCounter::ShardCommits);
         return Ok((decides, prepared.into_iter().map(|conn| host.park_whole(conn)).collect()));
     };
     for conn in prepared {

@@ -157,7 +157,8 @@ fn breaks_off(more: &str, cases: &[BrokenOff]) {
         let after = [1, 1, -2].map(|by| by);
         let after: [String; SHARDS] =
             std::array::from_fn(|shard| (before[shard].parse::<i32>().unwrap() + after[shard]).to_string());
-        let mut client = spread.client();
+        let (mut client, mut operator) = (spread.client(), spread.client());
+        wait_until("SHOW to list no parts", || operator.rows("show pool_prepared").is_empty());
         moves_money(&mut client, &ids);
         let frozen = match case {
             BrokenOff::WeirPreparing | BrokenOff::Participant => 1,
@@ -190,6 +191,9 @@ fn breaks_off(more: &str, cases: &[BrokenOff]) {
                 [1, 2].iter().for_each(|shard| spread.server(*shard).thaw());
             }
             BrokenOff::ParticipantBehind => {
+                wait_until("SHOW to list the parts", || operator.rows("show pool_prepared").len() == 2);
+                let parts = operator.rows("show pool_prepared");
+                assert!(parts.iter().all(|part| part[3].starts_with("weir_") && part[5] == "0"), "{parts:?}");
                 spread.server(2).freeze();
                 spread.server(0).thaw();
                 wait_until("the server that decides to commit", || has_committed(&spread, &ids, &after));
@@ -688,4 +692,34 @@ fn a_shard_that_hangs_fails_reads_and_lets_commits_of_other_shards_go_on() {
             assert_eq!(client.join().unwrap(), vec![sum.clone(); 10]);
         }
     }
+}
+
+#[test]
+fn a_check_user_without_superuser_rights_holds_the_gate() {
+    let spread = Spread::start("");
+    spread.everywhere("create role checker login; grant pg_monitor to checker");
+    spread.proxy.add_conf("sr_check_user = 'checker'\nhealth_check_user = 'checker'");
+    spread.proxy.reload();
+    spread.define(ACCOUNTS);
+    spread.whole().query("insert into accounts select i, 100 from generate_series(1, 40) i").unwrap();
+    spread.shard("accounts", "id", "--user postgres");
+    spread.fill(&["accounts"]);
+    spread.command("engine postgres --user weir_engine --login postgres");
+    spread.wait_ready(SUM);
+    let ids = ids(&spread);
+    let mut client = spread.client();
+    moves_money(&mut client, &ids);
+    client.run("commit");
+    assert_eq!((client.value(SUM), balances(&spread, &ids)), ("4000".to_owned(), ["101", "101", "98"].map(str::to_owned)));
+    // Nobody else may lock it.
+    let mut other = Raw::tcp(spread.server(0).port()).log_in("weir_engine", "postgres_engine", &[]).unwrap();
+    other.run("begin");
+    assert_eq!(other.error("lock table weir_shard.gate in share mode").sqlstate, "42501");
+    // A commit or read without the gate is none.
+    spread.server(0).query("revoke connect on database postgres_engine from public, checker").unwrap();
+    let idle = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'weir_gate'";
+    spread.server(0).query(idle).unwrap();
+    moves_money(&mut client, &ids);
+    assert_eq!(client.error("commit").sqlstate, "42501");
+    assert_eq!(balances(&spread, &ids), ["101", "101", "98"].map(str::to_owned));
 }

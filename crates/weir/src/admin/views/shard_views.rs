@@ -1,6 +1,9 @@
-//! `SHOW pool_shards` and `SHOW pool_shard_tables`: servers of `parallel_mode`, and what of the asker's database lies where.
+//! `SHOW pool_shards`, `SHOW pool_shard_tables` and `SHOW pool_prepared`: servers of `parallel_mode`, what of the asker's database lies where, and
+//! transactions that are not ended on all shards.
 
-use crate::admin::listing::{ListSnapshot, Listing, listing, open, own};
+use crate::admin::listing::{ListSnapshot, Listing, listing, open, own, time};
+use crate::runtime::prepared_seen::PreparedSight;
+use crate::runtime::shared::seconds;
 use weir_config::NodeConfig;
 use weir_shard::{EngineReadiness, ShardTables, ShardedRelation};
 use weir_sql::facts::QualifiedName;
@@ -38,6 +41,18 @@ fn shard_rows(of: &ListSnapshot<'_>) -> Vec<ShardRow> {
     };
     nodes.into_iter().map(row).collect()
 }
+
+/// Names of databases are hidden from database users.
+pub const POOL_PREPARED: Listing<PreparedSight> = listing(|of| of.shared.cluster.prepared.all()).columns(&[&[
+    open("shard_id", |row| row.name.shard.into()),
+    open("node_id", |row| row.node.into()),
+    own("database", |row| (&row.database).into()),
+    open("name", |row| row.name.to_string().into()),
+    open("prepared", |row| time(seconds(row.prepared_at))),
+    open("decided_by", |row| row.name.decides.node.into()),
+    open("transaction", |row| row.name.decides.xid.get().into()),
+    open("problem", |row| (&row.problem).into()),
+]]);
 
 /// A table of the asker's database that is not only shard 0's.
 pub struct ShardTableRow {
