@@ -694,9 +694,11 @@ fn a_shard_that_hangs_fails_reads_and_lets_commits_of_other_shards_go_on() {
     }
 }
 
+const ENDS_GATES: &str = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'weir_gate'";
+
 #[test]
 fn a_check_user_without_superuser_rights_holds_the_gate() {
-    let spread = Spread::start("");
+    let spread = Spread::encrypting("");
     spread.everywhere("create role checker login; grant pg_monitor to checker");
     spread.proxy.add_conf("sr_check_user = 'checker'\nhealth_check_user = 'checker'");
     spread.proxy.reload();
@@ -706,10 +708,16 @@ fn a_check_user_without_superuser_rights_holds_the_gate() {
     spread.fill(&["accounts"]);
     spread.command("engine postgres --user weir_engine --login postgres");
     spread.wait_ready(SUM);
+    spread.proxy.add_conf("backend_sslmode = require");
+    spread.proxy.reload();
+    spread.server(0).query(ENDS_GATES).unwrap();
     let ids = ids(&spread);
     let mut client = spread.client();
     moves_money(&mut client, &ids);
     client.run("commit");
+    let encrypted =
+        "select bool_and(s.ssl) from pg_stat_ssl s join pg_stat_activity a using (pid) where application_name = 'weir_gate'";
+    assert_eq!(spread.server(0).value(encrypted).unwrap(), "t");
     assert_eq!((client.value(SUM), balances(&spread, &ids)), ("4000".to_owned(), ["101", "101", "98"].map(str::to_owned)));
     // Nobody else may lock it.
     let mut other = Raw::tcp(spread.server(0).port()).log_in("weir_engine", "postgres_engine", &[]).unwrap();
@@ -717,8 +725,7 @@ fn a_check_user_without_superuser_rights_holds_the_gate() {
     assert_eq!(other.error("lock table weir_shard.gate in share mode").sqlstate, "42501");
     // A commit or read without the gate is none.
     spread.server(0).query("revoke connect on database postgres_engine from public, checker").unwrap();
-    let idle = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'weir_gate'";
-    spread.server(0).query(idle).unwrap();
+    spread.server(0).query(ENDS_GATES).unwrap();
     moves_money(&mut client, &ids);
     assert_eq!(client.error("commit").sqlstate, "42501");
     assert_eq!(balances(&spread, &ids), ["101", "101", "98"].map(str::to_owned));

@@ -1,5 +1,6 @@
 //! Three servers that are shards behind one proxy, and a fourth one that has all rows: what it answers, the proxy must answer.
 
+use super::certs::Authority;
 use super::ground::{Owned, cluster_with, wait_until};
 use super::proxy::Backend;
 use super::raw::Message;
@@ -28,8 +29,26 @@ pub struct Spread {
 impl Spread {
     /// `more`: lines of pgpool.conf.
     pub fn start(more: &str) -> Spread {
+        Spread::of_servers(more, Options::default())
+    }
+
+    /// The servers can encrypt connections.
+    pub fn encrypting(more: &str) -> Spread {
+        let signed = Authority::new("ours").server();
+        let conf = [("ssl", "on"), ("ssl_cert_file", "weir.crt"), ("ssl_key_file", "weir.key")];
+        let files = [("weir.crt", &signed.cert), ("weir.key", &signed.key)];
+        let options = Options {
+            extra_conf: conf.map(|(name, value)| (name.to_string(), value.to_string())).into(),
+            extra_files: files.map(|(name, text)| (name.into(), text.clone().into_bytes())).into(),
+            ..Options::default()
+        };
+        Spread::of_servers(more, options)
+    }
+
+    fn of_servers(more: &str, options: Options) -> Spread {
         let prepared = ("max_prepared_transactions".to_owned(), "10".to_owned());
-        let one = || cluster_with(Options { extra_conf: vec![prepared.clone()], ..Options::default() });
+        let extra_conf: Vec<_> = options.extra_conf.iter().cloned().chain([prepared]).collect();
+        let one = || cluster_with(Options { extra_conf: extra_conf.clone(), ..options.clone() });
         let shards: Vec<Owned> = (0..SHARDS).map(|_| one()).collect();
         let proxy = proxy_of(&shards, more);
         let spread = Spread { shards, whole: one(), proxy };
