@@ -318,6 +318,9 @@ fn send_query(s: &mut Session, w: &Context, header: MessageHeader, statement: Rc
         conn.unnamed = None;
     }
     write_steps::hold_others(s);
+    if s.sharding.has_write() && write_steps::send_last(s, w, header) {
+        return Ok(MessageFlow::Next);
+    }
     match signals::of_query(s, w, &statement, header) {
         Some((hit, text)) => {
             hit.send(w);

@@ -9,6 +9,7 @@ mod aim;
 mod bound_values;
 pub mod engine_settings;
 pub mod engine_snapshots;
+mod insert_parts;
 pub mod kept_plan;
 pub mod known_sharding;
 pub mod plan_wish;

@@ -203,7 +203,8 @@ fn is_same_everywhere(block: &QueryBlock) -> bool {
     block.shape == BlockShape::Flat || block.occurrences.is_empty()
 }
 
-fn in_order(shards: &[u16]) -> Vec<u16> {
+/// The order of the visits: shard 0 is the last one.
+pub fn in_order(shards: &[u16]) -> Vec<u16> {
     let mut order = shards.to_vec();
     order.sort_unstable();
     order.dedup();

@@ -22,12 +22,12 @@ mod shard_refusal;
 mod shard_tables;
 mod sharded_table;
 
-pub use all_shards::{AllShards, AllShardsRefusal, all_shards};
+pub use all_shards::{AllShards, AllShardsRefusal, all_shards, in_order};
 pub use engine_statement::{EngineRefusal, engine_takes};
 pub use key_reading::{BoundValue, ValueFormat};
 pub use key_value::{KeyKind, KeyOrder, KeyValue};
 pub use numeric_key::NumericKey;
-pub use one_shard::{FixedKey, OneShard, ShardPlan, plan};
+pub use one_shard::{FixedKey, InsertedKeys, OneShard, ShardPlan, plan};
 pub use partition_bound::{BoundError, BoundLimit, PartitionBound};
 pub use partition_map::{MapError, PartitionMap, PartitionPlace};
 pub use shard_refusal::ShardRefusal;

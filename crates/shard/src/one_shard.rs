@@ -59,11 +59,7 @@ impl OneShard {
 
     /// Number of the text's literals up to the last one that a key stands in.
     pub fn literals(&self) -> usize {
-        let behind = |key: &FixedKey| match key.term().source {
-            KeySource::Literal { ordinal, .. } => ordinal + 1,
-            KeySource::Constant { .. } | KeySource::Parameter(_) => 0,
-        };
-        self.keys.iter().map(behind).max().unwrap_or(0)
+        literals_of(&self.keys)
     }
 }
 
@@ -208,6 +204,51 @@ fn inserted_keys<'c>(
         }
     }
     Ok(keys)
+}
+
+/// Keys of the rows that a text inserts into one sharded table, in the order of the rows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InsertedKeys(Vec<FixedKey>);
+
+impl InsertedKeys {
+    /// Finds the keys of an INSERT of `VALUES` that names no other relation. `lookup` knows the relations that the text's names mean.
+    pub fn of<'c>(terms: &KeyTerms, lookup: impl Fn(&QualifiedName) -> RelationKind<'c>) -> Result<InsertedKeys, ShardRefusal> {
+        let [write] = terms.writes.as_slice() else { return Err(ShardRefusal::KeyOfManyShards) };
+        let is_alone = terms.relations.iter().all(|name| *name == write.relation)
+            && terms.blocks.iter().all(|block| block.occurrences.is_empty());
+        if terms.kind != StatementKind::Insert || !is_alone {
+            return Err(ShardRefusal::KeyOfManyShards);
+        }
+        let mut keys = inserted_keys(terms, &lookup)?;
+        infer_types(terms, &[], &mut keys);
+        Ok(InsertedKeys(keys))
+    }
+
+    /// Number of the text's literals up to the last one that a key stands in.
+    pub fn literals(&self) -> usize {
+        literals_of(&self.0)
+    }
+
+    /// The shard of each row. The values are those of `ShardPlan::shard`.
+    pub fn shards<'t, 'v>(
+        &self,
+        literal: impl Fn(usize) -> Option<WrittenLiteral<'t>>,
+        parameter: impl Fn(u32) -> Option<BoundValue<'v>>,
+    ) -> Result<Vec<u16>, ShardRefusal> {
+        let shard = |key: &FixedKey| {
+            let value = key.reading.value(&literal, &parameter)?;
+            key.shard_of(&value)?.ok_or(ShardRefusal::NoPartition)
+        };
+        self.0.iter().map(shard).collect()
+    }
+}
+
+fn literals_of(keys: &[FixedKey]) -> usize {
+    let behind = |key: &FixedKey| match key.term().source {
+        KeySource::Literal { ordinal, .. } => ordinal + 1,
+        KeySource::Constant { .. } | KeySource::Parameter(_) => 0,
+    };
+    keys.iter().map(behind).max().unwrap_or(0)
 }
 
 fn add_written_keys(write: &WriteTerms, table: &Arc<ShardedTable>, keys: &mut Vec<FixedKey>) -> Result<(), ShardRefusal> {

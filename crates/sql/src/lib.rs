@@ -6,6 +6,7 @@ pub mod beyond_ascii;
 pub mod body;
 mod executed;
 pub mod facts;
+pub mod insert_rows;
 pub mod key_terms;
 pub mod leaves;
 pub mod literal;

@@ -163,7 +163,7 @@ fn reduce(text: &[u8], sink: &mut impl LiteralSink) -> Option<()> {
 
 /// True for `ident_cont` in scan.l.
 #[inline]
-fn is_word(byte: u8) -> bool {
+pub(crate) fn is_word(byte: u8) -> bool {
     WORD[byte as usize]
 }
 
@@ -210,7 +210,7 @@ fn word_bytes(text: &[u8]) -> usize {
     at + text[at..].iter().take_while(|byte| is_word(**byte)).count()
 }
 
-fn after_word(text: &[u8], at: usize) -> usize {
+pub(crate) fn after_word(text: &[u8], at: usize) -> usize {
     let mut at = at;
     loop {
         at += word_bytes(&text[at..]);
@@ -222,7 +222,7 @@ fn after_word(text: &[u8], at: usize) -> usize {
 }
 
 /// `U&"` is refused: a later literal may decide its decoding.
-fn after_identifier(text: &[u8], at: usize) -> Option<usize> {
+pub(crate) fn after_identifier(text: &[u8], at: usize) -> Option<usize> {
     if at > 0 && (text[at - 1] == b'&' || is_word(text[at - 1])) {
         return None;
     }
@@ -237,7 +237,7 @@ fn after_identifier(text: &[u8], at: usize) -> Option<usize> {
 }
 
 /// Refuses prefixes, and backslashes (escapes in some sessions).
-fn after_string(text: &[u8], start: usize) -> Option<usize> {
+pub(crate) fn after_string(text: &[u8], start: usize) -> Option<usize> {
     if start > 0 && (text[start - 1] == b'&' || is_word(text[start - 1])) {
         return None;
     }
@@ -252,7 +252,7 @@ fn after_string(text: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-fn after_parameter(text: &[u8], at: usize) -> Option<usize> {
+pub(crate) fn after_parameter(text: &[u8], at: usize) -> Option<usize> {
     next_is_digit(text, at).then(|| after_word(text, at + 1))
 }
 

@@ -10,10 +10,12 @@ use crate::routing::classify;
 use crate::session::{FAILED, IDLE, LazyBegin, Session};
 use crate::session_state::client_settings::EncodingEffect;
 use crate::sharding::bound_values::BoundValues;
+use crate::sharding::insert_parts::insert_parts;
 use crate::sharding::kept_plan::{EngineFit, NoEngine, TextPlan, TextRefusal};
 use crate::sharding::plan_wish::PlanWish;
 use crate::sharding::refusal_words;
 use crate::sharding::shard_target::{ENGINE, ShardAim, ShardTarget, TransactionPart};
+use crate::sharding::spread_write::PartMessages;
 use crate::sharding::text_plan::{NameCertainty, PlanFacts, may_be_kept, plan_of};
 use crate::sharding::{engine_settings, engine_snapshots, write_steps};
 use crate::statements::{PreparedStatement, Statement, StatementTrait};
@@ -23,6 +25,7 @@ use std::rc::Rc;
 use weir_cache::{bind_holds_a_moment, says_a_moment};
 use weir_catalog::FIRST_USER_OID;
 use weir_shard::{BoundValue, ShardPlan, ShardRefusal, ValueFormat};
+use weir_sql::facts::StatementVerb;
 use weir_sql::literal::LiteralGaps;
 use weir_wire::frame::{HEADER_BYTES, front, read_header, split_cstr};
 use weir_wire::write;
@@ -131,9 +134,12 @@ fn of_query(s: &mut Session, w: &Context, statement: &Statement) -> Result<Shard
         return refusal_of_long(s).map_or(Ok(ShardTarget::Cluster.into()), |fault| Err(fault.into()));
     }
     match &*text_plan(s, w, statement, place)? {
-        TextPlan::OneShard { plan, literals, engine } => {
-            one_shard(s, w, statement, (shard(s, (plan, literals), place, None), engine), (place, None))
-        }
+        TextPlan::OneShard { plan, literals, engine } => match shard(s, (plan, literals), place, None) {
+            Err(refusal @ ShardRefusal::KeyOfManyShards) if statement.verb == StatementVerb::Insert => {
+                insert_on_all(s, w, statement, refusal)
+            }
+            found => one_shard(s, w, statement, (found, engine), (place, None)),
+        },
         TextPlan::Engine(fit) => to_engine(s, w, statement, *fit, (place, None)),
         TextPlan::AllShards(shards) => to_all(s, w, (statement, shards), (place, None)),
         other => of_plan(other),
@@ -309,13 +315,49 @@ fn all_ahead(
     }
 }
 
-/// Begins a statement that each shard carries out.
+/// Begins an INSERT of a Query message whose rows belong to several shards, each of which gets its own ones.
+#[cold]
+fn insert_on_all(s: &mut Session, w: &Context, statement: &Statement, refusal: ShardRefusal) -> Result<ShardAim, Unaimed> {
+    let parts = parts_of_insert(s, refusal).map_err(|why| write_steps::cannot_spread(&why))?;
+    let shards: Vec<u16> = parts.iter().map(|(shard, _)| *shard).collect();
+    let messages = |_: &Session| PartMessages::Own(parts.iter().map(|(_, text)| query_message(text.as_bytes()).into()).collect());
+    begin_on_all(s, w, (statement, &shards), (TextPlace::Message, None), messages)
+}
+
+fn parts_of_insert(s: &Session, refusal: ShardRefusal) -> Result<Vec<(u16, String)>, String> {
+    let known = &s.account.known;
+    let text = std::str::from_utf8(TextPlace::Message.text(s).unwrap_or_default());
+    match (text, known.sharding.tables(), known.catalog(), s.recoding()) {
+        (Ok(text), Some(tables), Some(catalog), EncodingEffect::None) => {
+            let (path, certainty) = (classify::path_in(s, &catalog), NameCertainty::Known);
+            insert_parts(
+                text,
+                &PlanFacts { tables: &tables, catalog: &catalog, path: &path, certainty, prepared: &s.state.by_sql },
+            )
+        }
+        _ => Err(refusal.to_string()),
+    }
+}
+
+/// Begins a statement that each shard carries out by itself.
 #[cold]
 fn to_all(
     s: &mut Session,
     w: &Context,
+    statement: (&Statement, &[u16]),
+    (place, values): (TextPlace<'_>, Option<&[u8]>),
+) -> Result<ShardAim, Unaimed> {
+    let messages = |s: &Session| PartMessages::Same(part_message(s, place, values).into());
+    begin_on_all(s, w, statement, (place, values), messages)
+}
+
+#[cold]
+fn begin_on_all(
+    s: &mut Session,
+    w: &Context,
     (statement, shards): (&Statement, &[u16]),
     (place, values): (TextPlace<'_>, Option<&[u8]>),
+    messages: impl FnOnce(&Session) -> PartMessages,
 ) -> Result<ShardAim, Unaimed> {
     if s.transaction() == FAILED || matches!(s.lazy_begin, LazyBegin::Failed(_)) {
         // Any server gives the error of a failed transaction.
@@ -326,28 +368,33 @@ fn to_all(
     }
     let text = place.text(s).unwrap_or_default();
     let asks_time = says_a_moment(text) || values.is_some_and(bind_holds_a_moment);
-    let message = |s: &Session| part_message(s, place, values);
-    if !write_steps::begin(s, w, (statement, shards, asks_time), message)? {
+    if !write_steps::begin(s, w, (statement, shards, asks_time), messages)? {
         return Err(Unaimed::Hold);
     }
     write_steps::aim_again(s).unwrap_or_else(|| Ok(ShardTarget::Cluster.into())).map_err(Unaimed::from)
 }
 
+fn query_message(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    write::message(&mut out, front::QUERY, |out| write::cstr(out, text));
+    out
+}
+
 /// The client's statement for a server to which its own message does not go.
 fn part_message(s: &Session, place: TextPlace<'_>, values: Option<&[u8]>) -> Vec<u8> {
-    let mut out = Vec::new();
     match place {
-        TextPlace::Message => write::message(&mut out, front::QUERY, |out| write::cstr(out, place.text(s).unwrap_or_default())),
+        TextPlace::Message => query_message(place.text(s).unwrap_or_default()),
         TextPlace::Parse(prepared) => {
+            let mut out = Vec::new();
             write::parse(&mut out, b"", &prepared.tail);
             let values = values.unwrap_or_default();
             write::bind_head(&mut out, b"", b"", values.len());
             out.extend_from_slice(values);
             write::message(&mut out, front::EXECUTE, |out| out.extend([0; 5]));
             write::bare(&mut out, front::SYNC);
+            out
         }
     }
-    out
 }
 
 /// The engine has no transaction with the session's statements elsewhere, and reads each shard in one snapshot.

@@ -3,6 +3,7 @@
 use crate::catalogs::KnownDatabase;
 use crate::participants;
 use crate::session_state::by_sql::BySql;
+use crate::sharding::insert_parts::insert_parts;
 use crate::sharding::kept_plan::TextPlan;
 use crate::sharding::refusal_words;
 use crate::sharding::text_plan::{NameCertainty, PlanFacts, plan_of};
@@ -10,7 +11,8 @@ use crate::sharding::write_steps;
 use crate::statements::Statement;
 use weir_catalog::{Catalog, SearchPath};
 use weir_config::Config;
-use weir_shard::ShardPlan;
+use weir_shard::{ShardPlan, ShardRefusal};
+use weir_sql::facts::StatementVerb;
 use weir_sql::key_terms::KeySource;
 use weir_sql::literal::literal_at;
 
@@ -48,8 +50,22 @@ pub fn shown_shard(
             Ok(0) => None,
             Ok(shard) => Some(ShownShard::Shard(shard)),
             Err(_) if engine.is_ok() => Some(ShownShard::Engine),
+            Err(ShardRefusal::KeyOfManyShards) if statement.verb == StatementVerb::Insert => {
+                Some(if participants::spans_shards(config, known) {
+                    of_insert(text, &facts)
+                } else {
+                    ShownShard::Refused(write_steps::cannot_spread(write_steps::NOT_SPANNED).message)
+                })
+            }
             Err(refusal) => Some(ShownShard::Refused(refusal.to_string())),
         },
+    }
+}
+
+fn of_insert(text: &str, facts: &PlanFacts<'_>) -> ShownShard {
+    match insert_parts(text, facts) {
+        Ok(parts) => ShownShard::All(parts.into_iter().map(|(shard, _)| shard).collect()),
+        Err(why) => ShownShard::Refused(write_steps::cannot_spread(&why).message),
     }
 }
 

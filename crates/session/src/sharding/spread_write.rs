@@ -36,14 +36,38 @@ pub struct SpreadWrite {
     pub told: u64,
     pub owner: TransactionOwner,
     pub step: WriteStep,
-    /// For all servers but the last one.
-    pub message: Box<[u8]>,
+    messages: PartMessages,
+}
+
+/// Messages of a statement for the servers of its shards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PartMessages {
+    /// For all servers but the last one, which gets the client's own.
+    Same(Box<[u8]>),
+    /// For each server, the last one included.
+    Own(Box<[Box<[u8]>]>),
 }
 
 impl SpreadWrite {
-    pub fn new(shards: &[u16], owner: TransactionOwner, message: Vec<u8>) -> SpreadWrite {
+    pub fn new(shards: &[u16], owner: TransactionOwner, messages: PartMessages) -> SpreadWrite {
         let step = if shards.len() > 1 { WriteStep::Due } else { WriteStep::Last };
-        SpreadWrite { shards: shards.into(), at: 0, rows: 0, told: 0, owner, step, message: message.into() }
+        SpreadWrite { shards: shards.into(), at: 0, rows: 0, told: 0, owner, step, messages }
+    }
+
+    /// For the server whose turn it is, other than the last one.
+    pub fn message(&self) -> &[u8] {
+        match &self.messages {
+            PartMessages::Same(message) => message,
+            PartMessages::Own(messages) => messages.get(self.at).map_or(&[], |message| message),
+        }
+    }
+
+    /// What goes to the last server in place of the client's message.
+    pub fn last_message(&self) -> Option<&[u8]> {
+        match &self.messages {
+            PartMessages::Same(_) => None,
+            PartMessages::Own(messages) => messages.last().map(|message| &**message),
+        }
     }
 
     /// The shard whose turn it is.
@@ -88,8 +112,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_server_may_have_a_message_of_its_own() {
+        let own = [&b"one"[..], b"two"].map(Box::from);
+        let mut write = SpreadWrite::new(&[1, 0], TransactionOwner::Weir, PartMessages::Own(Box::new(own)));
+        assert_eq!((write.message(), write.last_message()), (&b"one"[..], Some(&b"two"[..])));
+        write.step = WriteStep::Sent;
+        write.done();
+        assert_eq!((write.message(), &write.step), (&b"two"[..], &WriteStep::Last));
+    }
+
+    #[test]
     fn servers_have_their_turns_and_the_last_one_gets_the_clients_message() {
-        let mut write = SpreadWrite::new(&[1, 2, 0], TransactionOwner::Client, Vec::new());
+        let mut write = SpreadWrite::new(&[1, 2, 0], TransactionOwner::Client, PartMessages::Same(Box::default()));
         for (shard, is_due) in [(1, true), (2, true), (0, false)] {
             assert_eq!((write.shard(), write.is_due()), (shard, is_due));
             if is_due {

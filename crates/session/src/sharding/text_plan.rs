@@ -42,7 +42,7 @@ impl PlanFacts<'_> {
         self.tables.has_name(&name.name) && (is_hidden || self.catalog.with_schema(name, self.path).is_none())
     }
 
-    fn kind(&self, name: &QualifiedName) -> RelationKind<'_> {
+    pub(super) fn kind(&self, name: &QualifiedName) -> RelationKind<'_> {
         match self.relation(name).map(|(_, relation)| relation) {
             Some(ShardedRelation::Sharded(table)) => RelationKind::Sharded(table),
             Some(ShardedRelation::Reference) => RelationKind::Reference,

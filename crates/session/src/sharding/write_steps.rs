@@ -16,7 +16,7 @@ use crate::loss::{LossOutcome, TransactionAfterLoss, loss_words};
 use crate::replies::ExpectedReply;
 use crate::session::{IDLE, MessageFate, Session, SessionServer, WITHIN};
 use crate::sharding::shard_target::{ShardAim, ShardTarget};
-use crate::sharding::spread_write::{SpreadWrite, TransactionOwner, WriteStep};
+use crate::sharding::spread_write::{PartMessages, SpreadWrite, TransactionOwner, WriteStep};
 use crate::statement_statistics::statement_rows::rows_of_tag;
 use crate::statements::{Statement, StatementTrait};
 use crate::{concern, participants, sharding, timing};
@@ -37,7 +37,8 @@ const END_BYTES_MAX: usize = 16 << 10;
 fn tag_of_all(last: &[u8], rows_before: u64) -> String {
     let tag = String::from_utf8_lossy(last.strip_suffix(b"\0").unwrap_or(last)).into_owned();
     let rows = rows_before.saturating_add(rows_of_tag(last));
-    match tag.split_once(' ') {
+    match tag.rsplit_once(' ') {
+        // An INSERT has a zero before it.
         Some((verb, _)) => format!("{verb} {rows}"),
         None => tag,
     }
@@ -50,7 +51,7 @@ pub fn begin(
     s: &mut Session,
     w: &Context,
     (statement, shards, asks_time): (&Statement, &[u16], bool),
-    message: impl FnOnce(&Session) -> Vec<u8>,
+    messages: impl FnOnce(&Session) -> PartMessages,
 ) -> Result<bool, ErrorReport> {
     if let Some(why) = refusal(s, w, statement, asks_time) {
         return Err(cannot_spread(why));
@@ -71,8 +72,8 @@ pub fn begin(
         s.sharding.untie();
     }
     s.intake.replay.iter_mut().for_each(|record| record.spoil());
-    let message = message(s);
-    s.sharding.write = Some(Box::new(SpreadWrite::new(shards, owner, message)));
+    let messages = messages(s);
+    s.sharding.write = Some(Box::new(SpreadWrite::new(shards, owner, messages)));
     Ok(true)
 }
 
@@ -120,7 +121,7 @@ pub fn send_part(s: &mut Session, w: &Context) -> MessageFlow {
     let (Some(write), Some(SessionServer { conn, upstream })) = (&mut s.sharding.write, &mut s.server) else {
         return MessageFlow::Hold;
     };
-    s.up.extra(&w.buffers).extend_from_slice(&write.message);
+    s.up.extra(&w.buffers).extend_from_slice(write.message());
     write.step = WriteStep::Sent;
     conn.unnamed = None;
     upstream.replies.push(ExpectedReply::PartOurs);
@@ -144,6 +145,15 @@ pub fn note_failure(s: &mut Session, fault: ErrorReport) {
 pub fn part_ended(s: &mut Session) {
     s.sharding.write.iter_mut().for_each(|write| write.done());
     s.wake();
+}
+
+/// Sends the last server its own message in place of the client's. False: the client's own goes there.
+pub fn send_last(s: &mut Session, w: &Context, header: MessageHeader) -> bool {
+    let Some(message) = s.sharding.write.as_ref().and_then(|write| write.last_message()) else { return false };
+    let message = message.to_vec();
+    s.up.eat(header);
+    s.up.extra(&w.buffers).extend_from_slice(&message);
+    true
 }
 
 /// Makes later messages wait behind the client's last message of the statement.
@@ -337,6 +347,7 @@ mod tests {
     fn the_tag_tells_of_the_rows_of_all_servers() {
         for (last, before, expected) in [
             (&b"UPDATE 5\0"[..], 10, "UPDATE 15"),
+            (b"INSERT 0 5\0", 10, "INSERT 0 15"),
             (b"DELETE 0\0", 0, "DELETE 0"),
             (b"DELETE 12345\0", 0, "DELETE 12345"),
             (b"UPDATE 1\0", u64::MAX, "UPDATE 18446744073709551615"),

@@ -127,6 +127,71 @@ fn answers_as_one_server(spread: &Spread, how: How, is_block: bool) {
     }
 }
 
+const INSERTS: [&str; 9] = [
+    "insert into accounts values (101, 1, 'a'), (102, 2, 'b,('), (103, 3, null), (104, 1 + 1, 'it''s ('), (105, 5, '')",
+    "INSERT INTO public.accounts (note, id, balance) VALUES ('x', 201, abs(-7)), ('y', 202, length(')')), ('z', '203', 4);",
+    "insert into accounts (id, balance) values (-5, 1), (-6, 2), (-7, 3), (-8, 4)",
+    "insert into accounts as \"values\" (id, balance, note) values (301, 1, 'values (1, 2)'), (302, 1, default), (303, 2, 'x')",
+    "insert into accounts values (401, 1, 'x'), (402, 1, 'y'), (403, 1, 'z'), (1, 1, 'again')",
+    "insert into accounts values (501, 1, 'x'), (502, -1, 'y'), (503, 1, 'z')",
+    "insert into accounts values (601, 1, 'x'), (602, 1 / 0, 'y'), (603, 1, 'z')",
+    "insert into accounts values (701, 1, 'x'), (702, 1, 'y'), (703, 1)",
+    "insert into accounts values (801, 1, 'x'), (802, 1, 'y'), (null, 1, 'z')",
+];
+
+#[test]
+fn rows_of_an_insert_go_each_to_its_shard() {
+    for more in
+        ["", "io_method = epoll\nworker_threads = 1\npool_size = 1\ncommit_outcome = on\n", "cross_shard_reads = latest\n"]
+    {
+        let spread = ground(more);
+        let (mut client, mut direct) = (spread.client(), spread.direct());
+        for text in INSERTS {
+            for begin in [&[][..], &["begin", "update accounts set note = 'first' where id = 2"]] {
+                let mut both = |text: &str| {
+                    let (told, expected) = (ask(&mut client, How::Simple, text, &[]), ask(&mut direct, How::Simple, text, &[]));
+                    assert_eq!(said(&told), said(&expected), "{more} {text}");
+                };
+                begin.iter().for_each(|text| both(text));
+                both(text);
+                if !begin.is_empty() {
+                    both("rollback");
+                }
+                wait_until("all parts to end", || is_over(&spread));
+                assert_eq!(rows(&spread), rows_of_whole(&spread), "{more} {text}");
+                if begin.is_empty() {
+                    both("delete from accounts where id > 100 or id < 0");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_of_an_insert_that_cannot_be_told_apart_stay_together() {
+    let spread = ground("");
+    let mut client = spread.client();
+    for (text, why) in [
+        ("insert into accounts values (901, 1, 'x'), (902, 1, 'y'), (903, 1, 'z') returning id", "RETURNING"),
+        ("insert into accounts values (901, 1, 'x'), (902, 1, 'y'), (903, 1, 'z') on conflict do nothing", "ON CONFLICT"),
+        ("insert into accounts values (901, 1, 'x'), /* and */ (902, 1, 'y'), (903, 1, 'z')", "comments"),
+        ("insert into accounts values (901, 1, E'x'), (902, 1, 'y'), (903, 1, 'z')", "prefixes"),
+        ("insert into accounts values (901, 1, now()::text), (902, 1, 'y'), (903, 1, 'z')", "time of the transaction"),
+        (
+            "insert into accounts values (901, 1, (select name from countries where id = 1)), (902, 1, 'y'), (903, 1, 'z')",
+            "shard keys",
+        ),
+    ] {
+        let failure = client.error(text);
+        assert!(failure.sqlstate == "0A000" && failure.message.contains(why), "{text}: {failure:?}");
+    }
+    let text = "insert into accounts values (901, 1, 'x'), (902, 1, 'y'), (903, 1, 'z'), (904, 1, 'z'), (905, 1, 'z')";
+    let route = client.rows(&format!("show route for '{}'", text.replace('\'', "''")));
+    assert_eq!(route[0][..2], ["shards 0,1,2".to_owned(), "0,1,2".to_owned()].map(|of| of));
+    assert_eq!(ask(&mut client, How::Extended, text, &[]).failure.as_deref(), Some("0A000"), "by its parameters only");
+    assert_eq!(rows(&spread), rows_of_whole(&spread));
+}
+
 #[test]
 fn drivers_send_such_statements_in_several_ways() {
     let spread = ground("");
