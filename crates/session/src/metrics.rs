@@ -404,7 +404,7 @@ mod tests {
 
     #[test]
     fn every_counter_has_its_row() {
-        assert_eq!(METRICS.len(), WorkerCounter::CacheStoresLost as usize + 1);
+        assert_eq!(METRICS.len(), WorkerCounter::ShardGateMillis as usize + 1);
         assert_eq!(METRICS[WorkerCounter::Waits as usize].name, "waits_total");
         assert_eq!(METRICS[WorkerCounter::ConnsLost as usize].name, "server_connections_lost_total");
     }

@@ -128,7 +128,7 @@ fn all_that_a_demo_of_shards_proposes_works_and_nothing_is_left_behind() {
     let servers: Vec<u16> = [demo.ports("primary"), demo.ports("shard 1"), demo.ports("shard 2")].concat();
     assert_eq!(servers.len(), 3, "{:#?}", demo.said);
     for (statement, place) in
-        [("WHERE aid = 100001 ", "-> shard 1"), ("  SELECT sum(abalance) ", "-> engine"), ("  UPDATE ", "-> refused: ")]
+        [("WHERE aid = 100001 ", "-> shard 1"), ("  SELECT sum(abalance) ", "-> engine"), ("  UPDATE ", "-> shards 0,1,2")]
     {
         assert!(demo.proposed(statement).contains(place), "{statement}: {:#?}", demo.said);
     }
