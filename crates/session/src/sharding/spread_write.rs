@@ -62,7 +62,7 @@ impl SpreadWrite {
         }
     }
 
-    /// What goes to the last server in place of the client's message.
+    /// The message for the last server, in place of the client's.
     pub fn last_message(&self) -> Option<&[u8]> {
         match &self.messages {
             PartMessages::Same(_) => None,

@@ -236,7 +236,7 @@ const READS: &[(&str, Order, &[&str])] = &[
 const REFUSED: &[(&str, &[&str])] = &[
     (
         "INSERT of rows of several shards",
-        &["insert into shops values (1001), (1002), (1003), (1004)", "insert into shops default values"],
+        &["insert into shops values (1001), (1002), (1003), (1004) returning id", "insert into shops default values"],
     ),
     (
         "INSERT ... SELECT",
@@ -247,9 +247,9 @@ const REFUSED: &[(&str, &[&str])] = &[
     (
         "writes to several shards",
         &[
-            "update people set name = 'x'",
-            "update people set name = 'x' where id in (1, 2, 3, 4, 5)",
-            "delete from visits where paid is null",
+            "update people set name = 'x' returning id",
+            "update people set name = now()::text where id in (1, 2, 3, 4, 5)",
+            "delete from visits using people where people.id = person and paid is null",
             "update visits set paid = 1 from shops where shop = shops.id",
             "with gone as (delete from visits returning *) select count(*) from gone",
             "with gone as (delete from visits where person = 1 returning *) select count(*) from gone, people",

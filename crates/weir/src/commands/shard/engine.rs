@@ -363,7 +363,7 @@ async fn make_servers(
     Ok(())
 }
 
-/// What reads of several shards need to see no commit in part (`server::shard_gate`). Not cancel safe: the connection is unusable afterwards.
+/// Makes the tables by which reads of several shards see no commit in part (`server::shard_gate`). Not cancel safe: the connection is unusable afterwards.
 async fn make_gate(engine: &mut ShardConn, shards: &[u16], config: &Config) -> anyhow::Result<()> {
     let user = if config.check.user.is_empty() { "postgres" } else { &config.check.user };
     let there = engine.query(&gate_there(user)).await?;
