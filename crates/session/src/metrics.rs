@@ -73,7 +73,7 @@ pub enum WorkerCounter {
     CacheStoresLost,
     ShardCommits,
     ShardGates,
-    ShardGateMillis,
+    ShardGateSeconds,
 }
 
 pub struct CounterDescription {
@@ -235,7 +235,7 @@ pub const METRICS: &[CounterDescription] = &[
         help: "Times the lock between commits on several shards and reads of several shards was held; those that come at a time share it.",
     },
     CounterDescription {
-        name: "shard_gate_held_milliseconds_total",
+        name: "shard_gate_held_seconds_total",
         help: "Time for which the lock between commits on several shards and reads of several shards was held.",
     },
 ];
@@ -404,7 +404,7 @@ mod tests {
 
     #[test]
     fn every_counter_has_its_row() {
-        assert_eq!(METRICS.len(), WorkerCounter::ShardGateMillis as usize + 1);
+        assert_eq!(METRICS.len(), WorkerCounter::ShardGateSeconds as usize + 1);
         assert_eq!(METRICS[WorkerCounter::Waits as usize].name, "waits_total");
         assert_eq!(METRICS[WorkerCounter::ConnsLost as usize].name, "server_connections_lost_total");
     }

@@ -61,8 +61,8 @@ impl Drop for GatePass {
             && let Some(conn) = self.phase.conn.borrow_mut().take()
         {
             if let PhaseState::Held { since } = *self.phase.state.borrow() {
-                let held_ms = self.w.now().saturating_duration_since(since).as_millis() as u64;
-                self.w.counters().count_by(WorkerCounter::ShardGateMillis, held_ms);
+                let seconds = self.w.shard_gates.add_held(self.w.now().saturating_duration_since(since));
+                self.w.counters().count_by(WorkerCounter::ShardGateSeconds, seconds);
             }
             self.w.reactor.spawn(release(self.w.clone(), self.phase.database.clone(), conn));
         }

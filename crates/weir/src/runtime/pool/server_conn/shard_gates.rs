@@ -74,6 +74,8 @@ pub struct ShardGates {
     databases: RefCell<HashMap<Arc<str>, DatabaseGate>>,
     /// True while a task closes connections that have rested long.
     pub(crate) has_closer: Cell<bool>,
+    /// Held in all, and told in whole seconds.
+    held: Cell<(Duration, u64)>,
 }
 
 impl ShardGates {
@@ -109,6 +111,14 @@ impl ShardGates {
             *current = None;
         }
         true
+    }
+
+    /// Adds a time for which the lock was held. Returns the whole seconds that are new in the sum.
+    pub fn add_held(&self, time: Duration) -> u64 {
+        let (held, told) = self.held.get();
+        let held = held + time;
+        self.held.set((held, held.as_secs()));
+        held.as_secs() - told
     }
 
     pub fn take_at_rest(&self, database: &Arc<str>) -> Option<GateConn> {
@@ -153,6 +163,13 @@ mod tests {
         assert_eq!(join(GateSide::Commits, now + JOIN_LIMIT), (false, true), "it has lasted long enough");
         assert!(gates.leave(&first));
         assert_eq!(join(GateSide::Commits, now), (false, false), "the second phase is still the current one");
+    }
+
+    #[test]
+    fn short_times_add_up_to_seconds() {
+        let gates = ShardGates::default();
+        let told = [400, 500, 200, 2000, 899, 1].map(|ms| gates.add_held(Duration::from_millis(ms)));
+        assert_eq!(told, [0, 0, 1, 2, 0, 1]);
     }
 
     #[test]
