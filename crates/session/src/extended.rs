@@ -15,7 +15,7 @@ use crate::replies::ExpectedReply;
 use crate::session::{
     ClientStatement, LocalPortal, MessageSkip, MisreadExtent, PreparedChange, Session, SessionServer, SubstituteFault,
 };
-use crate::sharding::{engine_snapshots, write_steps};
+use crate::sharding::write_steps;
 use crate::statements::{self, ParseNaming, PreparedStatement, Statement, StatementTrait};
 use crate::stats::StatCounter;
 use crate::unit::StatementMessage;
@@ -93,17 +93,12 @@ pub fn on_parse(s: &mut Session, w: &Context, header: MessageHeader) -> Result<M
     if let Some(flow) = checkout::try_now(s, w, &prepared.statement) {
         return Ok(flow);
     }
-    if s.sharding.is_elsewhere() {
-        let fault = write_steps::cannot_go_on(s);
-        return refuse(s, w, header, fault);
-    }
-    if s.sharding.is_write_due() {
-        return Ok(write_steps::send_part(s, w));
-    }
-    if s.sharding.lacks_snapshots()
-        && let Some(flow) = engine_snapshots::before(s, w)
-    {
-        return Ok(flow);
+    if w.is_sharded() {
+        match sharding::before(s, w) {
+            None | Some(MessagePlan::Ready) => {}
+            Some(MessagePlan::Later(flow)) => return Ok(flow),
+            Some(MessagePlan::Refused(fault)) => return refuse(s, w, header, fault),
+        }
     }
     match name {
         None => match reuse::choose(s, w, &prepared, header) {

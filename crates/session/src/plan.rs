@@ -16,7 +16,6 @@ use crate::fault::ErrorReport;
 use crate::flow::MessageFlow;
 use crate::participants::commit_steps;
 use crate::session::Session;
-use crate::sharding::{engine_snapshots, write_steps};
 use crate::statements::Statement;
 use crate::unit::StatementMessage;
 use crate::{checkout, concern, query_cache, sequences, sharding};
@@ -63,16 +62,10 @@ pub fn plan(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Result<
     if let Some(flow) = checkout::try_now(s, w, statement) {
         return Ok(MessagePlan::Later(flow));
     }
-    if s.sharding.is_elsewhere() {
-        return Ok(MessagePlan::Refused(write_steps::cannot_go_on(s)));
-    }
-    if s.sharding.is_write_due() {
-        return Ok(MessagePlan::Later(write_steps::send_part(s, w)));
-    }
-    if s.sharding.lacks_snapshots()
-        && let Some(flow) = engine_snapshots::before(s, w)
+    if w.is_sharded()
+        && let Some(before) = sharding::before(s, w)
     {
-        return Ok(MessagePlan::Later(flow));
+        return Ok(before);
     }
     Ok(refusal(s, w, statement).map_or(MessagePlan::Ready, MessagePlan::Refused))
 }

@@ -20,7 +20,7 @@ pub mod spread_write;
 pub mod text_plan;
 pub mod write_steps;
 
-pub(crate) use aim::{aim, aim_parse, refusal_of_long};
+pub(crate) use aim::{aim, aim_parse, before, refusal_of_long};
 
 use crate::fault::{ErrorReport, sqlstate};
 use crate::session::{FAILED, IDLE, Session};

@@ -75,6 +75,17 @@ pub fn aim(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Option<M
     set(s, target)
 }
 
+/// Returns what comes before a statement on the server connection that the session has for it, if anything.
+pub fn before(s: &mut Session, w: &Context) -> Option<MessagePlan> {
+    if s.sharding.is_elsewhere() {
+        return Some(MessagePlan::Refused(write_steps::cannot_go_on(s)));
+    }
+    if s.sharding.is_write_due() {
+        return Some(MessagePlan::Later(write_steps::send_part(s, w)));
+    }
+    if s.sharding.lacks_snapshots() { engine_snapshots::before(s, w).map(MessagePlan::Later) } else { None }
+}
+
 /// Aims at the shard of the Bind that follows a Parse, which must come to the same server.
 pub fn aim_parse(s: &mut Session, w: &Context, name: &[u8], prepared: &PreparedStatement) -> Option<MessagePlan> {
     if engine_snapshots::are_wanted(s) {
