@@ -11,7 +11,7 @@ use crate::plan::{self, MessagePlan};
 use crate::replies::ExpectedReply;
 use crate::routing::classify;
 use crate::session::{IDLE, MessageSkip, MisreadExtent, PreparedChange, Session, SessionServer, SubstituteFault};
-use crate::sharding::write_steps;
+use crate::sharding::{engine_snapshots, write_steps};
 use crate::statements::{self, Statement};
 use crate::status::SessionActivity;
 use crate::unit::StatementMessage;
@@ -318,7 +318,9 @@ fn send_query(s: &mut Session, w: &Context, header: MessageHeader, statement: Rc
         conn.unnamed = None;
     }
     write_steps::hold_others(s);
-    if s.sharding.has_write() && write_steps::send_last(s, w, header) {
+    if w.is_sharded()
+        && (engine_snapshots::send_query(s, w, header) || (s.sharding.has_write() && write_steps::send_last(s, w, header)))
+    {
         return Ok(MessageFlow::Next);
     }
     match signals::of_query(s, w, &statement, header) {

@@ -13,7 +13,7 @@ use crate::read_retry::standby_errors::is_of_recovery;
 use crate::replies::{DroppedReplies, FailedMessage, RemainingMessages, ReplyTreatment, RequestOrigin, TagOwner};
 use crate::session::{ClientPresence, FAILED, IDLE, LazyBegin, MessageSkip, Session, SessionServer, SubstituteFault, WITHIN};
 use crate::session_state::state_question::{ROW_LOOK_BYTES_MAX, ServerErrorFields};
-use crate::sharding::write_steps;
+use crate::sharding::{engine_snapshots, write_steps};
 use crate::statement_statistics::answer_tally::TurnEnd;
 use crate::statement_statistics::statement_rows::rows_of_tag;
 use crate::stats::StatCounter;
@@ -158,6 +158,10 @@ fn on_server(s: &mut Session, w: &Context, header: MessageHeader) -> Result<bool
             }
             ReuseReplyFate::More => return Ok(false),
         }
+    }
+    if engine_snapshots::is_of_query(s, header) {
+        s.down.eat(header);
+        return Ok(true);
     }
     if header.tag == back::READY && s.sharding.has_write() {
         write_steps::before_ready(s);

@@ -13,6 +13,8 @@ use crate::session::{MessageFate, Session, SessionServer};
 use crate::sharding::shard_target::{ENGINE, ShardSnapshots};
 use crate::upstream::UpstreamState;
 use weir_config::CrossShardReads;
+use weir_wire::frame::{MessageHeader, back, front};
+use weir_wire::write;
 
 /// Returns the step before a statement of the engine, if there is one. The session has its server connection.
 #[cold]
@@ -30,6 +32,32 @@ fn note_transaction(s: &mut Session, is_open: bool) {
     if let Some(upstream) = s.upstream_mut() {
         upstream.replies.note_implicit(is_open);
     }
+}
+
+/// Sends a Query message whose snapshots are taken as messages of the extended protocol, whose answer has the same rows. A Query within an implicit
+/// transaction does not end it from version 17 on, and the next statement fails (XX000). False: the message is another one.
+pub fn send_query(s: &mut Session, w: &Context, header: MessageHeader) -> bool {
+    if s.sharding.snapshots() != ShardSnapshots::Taken {
+        return false;
+    }
+    let Some(text) = s.up.whole_if_here(header).map(<[u8]>::to_vec) else { return false };
+    s.up.eat(header);
+    let out = s.up.extra(&w.buffers);
+    // The text has its zero byte; no types.
+    write::parse(out, b"", &[&text[..], &[0, 0]].concat());
+    // No names; no formats, values, or formats of results.
+    write::message(out, front::BIND, |out| out.extend([0; 8]));
+    write::named(out, front::DESCRIBE, b'P', b"");
+    write::message(out, front::EXECUTE, |out| out.extend([0; 5]));
+    write::bare(out, front::SYNC);
+    true
+}
+
+/// True if a message answers a part of a Query that `send_query` has sent, of which its client knows nothing.
+pub fn is_of_query(s: &Session, header: MessageHeader) -> bool {
+    matches!(header.tag, back::PARSE_COMPLETE | back::BIND_COMPLETE)
+        && s.sharding.snapshots() == ShardSnapshots::Taken
+        && s.replies().is_query_next()
 }
 
 /// True if the session's next statement waits for the snapshots.

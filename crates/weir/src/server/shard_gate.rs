@@ -170,15 +170,24 @@ async fn lock(w: &Rc<Worker>, conn: &mut GateConn, phase: &GatePhase) -> Result<
             conn.look = Some(look);
             Err(error)
         }
-        Err(error) => {
+        Err(_) => {
             look.part(w);
-            Err(error)
+            Err(OpenError::Refused {
+                address: conn.address.clone(),
+                sqlstate: sqlstate::CONNECTION_FAILURE.to_owned(),
+                message: no_answer(w),
+            })
         }
         Ok(rows) => {
             conn.look = Some(look);
             Ok(lost_part(&rows).map(|name| format!("the part {name} of one has lost its session")))
         }
     }
+}
+
+/// Says that a shard hangs.
+pub fn no_answer(w: &Worker) -> String {
+    format!("not all shards have answered in {} s", hold_limit(w).as_secs())
 }
 
 /// Longest time for which a read holds the gate, by the number of shards, which are read one after the other.

@@ -3,7 +3,7 @@
 use crate::runtime::pool::conn_opening;
 use crate::runtime::pool::server_conn::OpenError;
 use crate::runtime::pool::server_conn::shard_gates::GateSide;
-use crate::server::shard_gate::{GatePass, LOOK, SHARDS, hold_limit};
+use crate::server::shard_gate::{GatePass, LOOK, SHARDS, hold_limit, no_answer};
 use crate::traffic::served::ServedSession;
 use std::time::Instant;
 use weir_session::fault::{ErrorReport, sqlstate};
@@ -58,9 +58,9 @@ async fn look(served: &mut ServedSession, pass: &GatePass) -> Result<(), ErrorRe
             engine_snapshots::not_taken(&mut served.s, conn, upstream);
             Err(error.fault())
         }
-        (Err(error), _) => {
+        (Err(_), _) => {
             engine_snapshots::lost(&mut served.s, &served.w, conn, upstream);
-            Err(ErrorReport::error(sqlstate::CONNECTION_FAILURE, error.to_string()).detail(SHARDS))
+            Err(ErrorReport::error(sqlstate::CONNECTION_FAILURE, no_answer(&served.w)).detail(SHARDS))
         }
     }
 }
