@@ -9,9 +9,6 @@ use std::time::Instant;
 use weir_session::fault::{ErrorReport, sqlstate};
 use weir_session::sharding::engine_snapshots;
 
-/// Ends an implicit transaction.
-const END: &str = "";
-
 /// Takes the snapshots. An error is that of the session's next statement. Not cancel safe.
 pub async fn take(served: &mut ServedSession) -> Result<(), ErrorReport> {
     let database = served.s.account.known.name.clone();
@@ -42,7 +39,7 @@ async fn look(served: &mut ServedSession, pass: &GatePass) -> Result<(), ErrorRe
         Ok(_) | Err(_) => None,
     };
     if objection.is_some() {
-        (conn, said) = conn_opening::ask(&served.w, conn, END, deadline).await;
+        (conn, said) = conn_opening::end_ahead(&served.w, conn, deadline).await;
     }
     let conn = served.sockets.host.take(conn);
     match (said, objection) {

@@ -185,6 +185,11 @@ pub async fn ask_ahead(w: &Worker, conn: ServerConn, sql: &str, deadline: Instan
     ask_as(w, conn, (sql, QueryEnd::Open), deadline).await
 }
 
+/// Ends the implicit transaction of `ask_ahead`. Not cancel safe.
+pub async fn end_ahead(w: &Worker, conn: ServerConn, deadline: Instant) -> (ServerConn, Result<Rows, OpenError>) {
+    ask_as(w, conn, ("", QueryEnd::Synced), deadline).await
+}
+
 /// Runs an operator's query, like `ask`. Not cancel safe.
 pub async fn ask_operators(w: &Worker, conn: ServerConn, sql: &str, deadline: Instant) -> (ServerConn, Result<Rows, OpenError>) {
     ask_as(w, conn, (sql, QueryEnd::Ready), deadline).await
@@ -196,6 +201,8 @@ enum QueryEnd {
     Ready,
     /// In an implicit transaction, unless the query failed.
     Open,
+    /// Nothing is asked, and an implicit transaction ends. A Query does not end it from version 17 on.
+    Synced,
 }
 
 async fn ask_as(
@@ -419,6 +426,7 @@ impl MessageConn {
         match end {
             QueryEnd::Ready => write::query(&mut out, sql),
             QueryEnd::Open => write_ahead(&mut out, sql),
+            QueryEnd::Synced => write::bare(&mut out, front::SYNC),
         }
         self.reports.clear();
         self.notices.clear();
