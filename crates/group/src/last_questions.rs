@@ -11,7 +11,7 @@ use crate::membership::{GroupMs, MEMBERS_MAX, MemberId, MemberSet};
 /// Answers that a member gave.
 #[derive(Clone, Debug)]
 pub(crate) struct AnsweredQuestions {
-    /// Whoever is not noted may have been answered until then.
+    /// A member that is not noted may have been answered until then.
     since: GroupMs,
     at: BTreeMap<MemberId, GroupMs>,
 }

@@ -39,7 +39,7 @@ function Waiting({ rows }) {
     return html`<ul class="waits">${rows.map((row) => html`<li key=${row.name}><code>${row.name}</code> ${waitingWords(row)}.</li>`)}</ul>`;
 }
 
-/** What `weir check` says, once somebody has asked: it asks the servers as well. */
+/** The words of `weir check`, once somebody has asked: it asks the servers as well. */
 function Check() {
     const [stage, setStage] = useState({ name: "none" });
     const ask = async () => {
@@ -77,7 +77,7 @@ export function ConfigurationPage({ user }) {
     });
     return html`<${Failure} failure=${failure}/>
         <${Panel} title="What waits" wide aside=${html`<${Acts} user=${user} acts=${[["Reload", "Reload the configuration", { act: "reload" }]]}/>`}>
-            ${answer.file_errors > 0 ? html`<p class="failure" role="alert"><strong>The files cannot be used now: ${plural(answer.file_errors, "error")}.</strong> What is in force stays; a reload or start would be refused.</p>` : html`<${Waiting} rows=${waiting}/>`}
+            ${answer.file_errors > 0 ? html`<p class="failure" role="alert"><strong>The files cannot be used now: ${plural(answer.file_errors, "error")}.</strong> The values in force stay; a reload or start would be refused.</p>` : html`<${Waiting} rows=${waiting}/>`}
         <//>
         ${user.role === "admin" && html`<${Check}/>`}
         <${Panel} title="Configuration" wide>

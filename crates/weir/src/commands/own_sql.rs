@@ -158,7 +158,7 @@ pub const PLACES: &[SqlPlace] = &[
     SqlPlace {
         file: "weir/src/control/engine_state.rs",
         user: CHECK,
-        purpose: "Is the engine ready? What it was made by, and what answers depend on; asked in the engine and in its database.",
+        purpose: "Is the engine ready? The facts by which it was made, and those that its answers depend on; asked in the engine and in its database.",
         texts: engine_state::own_texts,
         ..OWN
     },

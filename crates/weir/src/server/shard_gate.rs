@@ -133,7 +133,8 @@ async fn take(w: &Rc<Worker>, phase: &GatePhase) -> Result<GateConn, ErrorReport
             Ok(None) => return Ok(conn),
             Ok(Some(why)) => why,
             Err(error) => {
-                release(w.clone(), phase.database.clone(), conn).await;
+                // Its end may take long, and nobody need wait for it.
+                w.reactor.spawn(release(w.clone(), phase.database.clone(), conn));
                 return Err(fault_of(&error, &phase.database));
             }
         };

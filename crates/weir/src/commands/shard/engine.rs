@@ -36,7 +36,7 @@ const MAJOR: &str = "SELECT pg_catalog.current_setting('server_version_num')::pg
 const PLACE: &str = "SELECT pg_catalog.current_setting('unix_socket_directories') OPERATOR(pg_catalog.||) ' ' \
     OPERATOR(pg_catalog.||) pg_catalog.current_setting('port')";
 
-/// Whoever owns things in the engine could lead statements of others astray.
+/// An owner of things in the engine could lead statements of others astray.
 const STRANGERS: &str = "SELECT pg_catalog.pg_describe_object(x.class, x.object, 0), r.rolname FROM (\
     SELECT 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid AS class, c.oid AS object, c.relowner AS owner FROM pg_catalog.pg_class AS c \
     WHERE c.relkind OPERATOR(pg_catalog.<>) ALL ('{i,I,t}'::pg_catalog.\"char\"[]) \
