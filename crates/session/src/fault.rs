@@ -33,6 +33,7 @@ pub mod sqlstate {
     pub const TRANSACTION_RESOLUTION_UNKNOWN: &str = "08007";
     pub const CANNOT_CONNECT: &str = "08001";
     pub const PROTOCOL_VIOLATION: &str = "08P01";
+    pub const BAD_COPY_FILE_FORMAT: &str = "22P04";
     pub const FEATURE_NOT_SUPPORTED: &str = "0A000";
     pub const INVALID_AUTHORIZATION: &str = "28000";
     pub const INVALID_PASSWORD: &str = "28P01";

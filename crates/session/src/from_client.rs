@@ -11,7 +11,7 @@ use crate::plan::{self, MessagePlan};
 use crate::replies::ExpectedReply;
 use crate::routing::classify;
 use crate::session::{IDLE, MessageSkip, MisreadExtent, PreparedChange, Session, SessionServer, SubstituteFault};
-use crate::sharding::{engine_snapshots, write_steps};
+use crate::sharding::{copy_steps, engine_snapshots, write_steps};
 use crate::statements::{self, Statement};
 use crate::status::SessionActivity;
 use crate::unit::StatementMessage;
@@ -104,6 +104,8 @@ fn decide(s: &mut Session, w: &Context, header: MessageHeader) -> Result<Message
         }
         front::SYNC if header.body_bytes > 0 => on_garbled_sync(s, w, header),
         front::SYNC => Ok(on_sync(s, w, header)),
+        front::COPY_DATA if copy_steps::takes_rows(s) => Ok(copy_steps::on_data(s, w, header)),
+        front::COPY_DONE | front::COPY_FAIL if copy_steps::takes_rows(s) => Ok(copy_steps::on_end(s, w, header)),
         front::COPY_DATA => {
             note_copied_ahead(s);
             let flow = pass_if_connected(s, w, header);
@@ -192,7 +194,7 @@ fn is_suspended(s: &Session, tag: u8) -> bool {
 /// Drops a Sync within a copy. A server ignores it while it reads data, but answers it if the copy has failed: later answers would
 /// be taken for those of other messages, or reach another client.
 fn on_sync(s: &mut Session, w: &Context, header: MessageHeader) -> MessageFlow {
-    if s.replies().is_copying_in() {
+    if s.replies().is_copying_in() || copy_steps::takes_rows(s) {
         s.up.eat(header);
         return MessageFlow::Next;
     }
@@ -273,6 +275,11 @@ fn other_names(s: &mut Session, w: &Context, header: MessageHeader) -> Statement
 }
 
 fn send_query(s: &mut Session, w: &Context, header: MessageHeader, statement: Rc<Statement>) -> Result<MessageFlow, ErrorReport> {
+    if s.sharding.has_write()
+        && let Some(flow) = copy_steps::on_query(s, w, header)
+    {
+        return Ok(flow);
+    }
     if own_answers::is_in_doubt(s, &statement) {
         return Ok(MessageFlow::Hold);
     }

@@ -13,7 +13,7 @@ use crate::read_retry::standby_errors::is_of_recovery;
 use crate::replies::{DroppedReplies, FailedMessage, RemainingMessages, ReplyTreatment, RequestOrigin, TagOwner};
 use crate::session::{ClientPresence, FAILED, IDLE, LazyBegin, MessageSkip, Session, SessionServer, SubstituteFault, WITHIN};
 use crate::session_state::state_question::{ROW_LOOK_BYTES_MAX, ServerErrorFields};
-use crate::sharding::{engine_snapshots, write_steps};
+use crate::sharding::{copy_steps, engine_snapshots, write_steps};
 use crate::statement_statistics::answer_tally::TurnEnd;
 use crate::statement_statistics::statement_rows::rows_of_tag;
 use crate::stats::StatCounter;
@@ -163,7 +163,14 @@ fn on_server(s: &mut Session, w: &Context, header: MessageHeader) -> Result<bool
         s.down.eat(header);
         return Ok(true);
     }
-    if header.tag == back::READY && s.sharding.has_write() {
+    if matches!(header.tag, back::READY | back::COPY_IN) && s.sharding.has_write() {
+        if header.tag == back::COPY_IN {
+            return if header.frame_bytes() > LOOK_BYTES_MAX {
+                garbled(s, w, header)
+            } else {
+                Ok(copy_steps::on_copy_in(s, header))
+            };
+        }
         write_steps::before_ready(s);
     }
     let first = if looks { s.down.unseen().get(HEADER_BYTES).copied().unwrap_or(0) } else { 0 };

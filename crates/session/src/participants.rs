@@ -41,6 +41,7 @@ pub fn is_tie(statement: &Statement) -> bool {
     match statement.transaction {
         TransactionVerb::None => {
             let state = &statement.state;
+            let is_plain = is_plain || statement.has(StatementTrait::CopiesIn);
             !is_plain || !state.leaves.is_empty() || !state.may_change.is_empty() || statement.has(StatementTrait::Executes)
         }
         TransactionVerb::Begin(_) | TransactionVerb::End(TransactionEnd::Commit | TransactionEnd::Rollback) => false,

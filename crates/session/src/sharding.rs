@@ -7,6 +7,9 @@
 
 mod aim;
 mod bound_values;
+pub mod copy_parts;
+pub mod copy_plan;
+pub mod copy_steps;
 pub mod engine_settings;
 pub mod engine_snapshots;
 mod insert_parts;
@@ -16,6 +19,7 @@ pub mod plan_wish;
 mod refusal_words;
 pub mod shard_target;
 pub mod shown_shard;
+pub mod spread_refusal;
 pub mod spread_write;
 pub mod text_plan;
 pub mod write_steps;

@@ -158,6 +158,8 @@ pub enum StatementTrait {
     BeyondAscii,
     /// The parser did not read it: where its literals are is not known.
     Unread,
+    /// `COPY ... FROM STDIN`.
+    CopiesIn,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -623,6 +625,7 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
         .with_if(StatementTrait::Moves, facts.has(TextProperty::Moves))
         .with_if(StatementTrait::Signals, SignalCall::of(&readable).is_some())
         .with_if(StatementTrait::Many, facts.statements != 1)
+        .with_if(StatementTrait::CopiesIn, facts.has(TextProperty::CopiesIn))
         .with_if(StatementTrait::Unread, facts.effect == QueryEffect::Refused)
         .with_if(StatementTrait::Delicate, text.contains(&b'\\'))
         .with_if(StatementTrait::BeyondAscii, hangs_on_encoding(text, &facts))

@@ -84,6 +84,8 @@ fn told(text: &str, engine: EngineReadiness) -> String {
             }
         }
         TextPlan::AllShards(shards) => format!("shards {shards:?}"),
+        TextPlan::CopyRows(plan) => format!("rows by {} of {:?}", plan.key_at, plan.columns),
+        TextPlan::Refused(TextRefusal::Copy(why)) => format!("no copy: {why}"),
         TextPlan::Refused(TextRefusal::Spread(_, NoSpread::Refused(why))) => why.name().into(),
         TextPlan::Refused(TextRefusal::Spread(_, NoSpread::Chance(function))) => format!("chance {function}"),
         TextPlan::Refused(TextRefusal::Plan(refusal, why)) => format!("{}, {}", refusal.name(), reason(&why)),
@@ -174,5 +176,22 @@ fn an_engine_that_is_not_ready_is_named_only_where_it_would_answer() {
     ] {
         assert_eq!(told(text, EngineReadiness::DefinesOnly), defines_only, "{text}");
         assert_eq!(told(text, behind()), is_behind, "{text}");
+    }
+}
+
+#[test]
+fn rows_of_a_copy_are_told_apart() {
+    for (text, expected) in [
+        ("copy orders from stdin", "rows by 0 of Some(3)"),
+        ("copy public.orders (note, id) from stdin (format csv, header)", "rows by 1 of None"),
+        ("copy orders from stdin csv quote '''' escape '\\'", "rows by 0 of Some(3)"),
+        ("copy orders (note) from stdin", "no copy: the key is not among its columns"),
+        ("copy orders from stdin where id > 3", "no copy: it has a WHERE"),
+        ("copy orders from stdin (freeze)", "no copy: one of its options is not looked into"),
+        ("copy orders to stdout", "copy, not_one_query"),
+        ("copy countries from stdin", "copy, not_one_query"),
+        ("copy single from stdin", "cluster"),
+    ] {
+        assert_eq!(told(text, EngineReadiness::Ready { node: 0 }), expected, "{text}");
     }
 }

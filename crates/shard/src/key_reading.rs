@@ -192,14 +192,27 @@ impl KeyReading {
 
     /// The value that a row keeps: a column's modifier may round or cut it.
     fn written(&self, value: KeyValue) -> Result<KeyValue, ShardRefusal> {
-        let is_changed = match self.usage {
-            KeyUse::Written { modifier: 0.. } => {
-                matches!(self.kind, KeyKind::Text | KeyKind::Numeric | KeyKind::Time | KeyKind::Timestamp | KeyKind::Timestamptz)
-                    && !is_within(self.kind, &value, self.usage)
-            }
-            KeyUse::Written { .. } | KeyUse::Compared => false,
-        };
-        if is_changed { Err(ShardRefusal::KeyValueUnread) } else { Ok(value) }
+        if is_changed(self.kind, &value, self.usage) { Err(ShardRefusal::KeyValueUnread) } else { Ok(value) }
+    }
+}
+
+/// The value of a column of a row that comes as it is. `None`: an error for PostgreSQL, or a form that Weir does not read.
+pub(crate) fn copied_value(kind: KeyKind, modifier: i32, format: ValueFormat, bytes: &[u8]) -> Option<KeyValue> {
+    let value = match format {
+        ValueFormat::Binary => kind.of_binary(bytes),
+        ValueFormat::Text => kind.of_text_bytes(bytes),
+    }?;
+    (!is_changed(kind, &value, KeyUse::Written { modifier })).then_some(value)
+}
+
+/// True if a column's modifier may round or cut a value that is written.
+fn is_changed(kind: KeyKind, value: &KeyValue, usage: KeyUse) -> bool {
+    match usage {
+        KeyUse::Written { modifier: 0.. } => {
+            matches!(kind, KeyKind::Text | KeyKind::Numeric | KeyKind::Time | KeyKind::Timestamp | KeyKind::Timestamptz)
+                && !is_within(kind, value, usage)
+        }
+        KeyUse::Written { .. } | KeyUse::Compared => false,
     }
 }
 

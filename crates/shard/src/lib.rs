@@ -8,6 +8,7 @@
 //! [`plan`] takes the terms of a statement and what the catalog says of its relations, and gives a [`ShardPlan`] or a [`ShardRefusal`].
 
 mod all_shards;
+mod copy_rows;
 mod engine_statement;
 mod key_names;
 mod key_reading;
@@ -23,6 +24,7 @@ mod shard_tables;
 mod sharded_table;
 
 pub use all_shards::{AllShards, AllShardsRefusal, all_shards, in_order};
+pub use copy_rows::{CopyFault, CopyPiece, CopyRows, RowKey, TRAILER};
 pub use engine_statement::{EngineRefusal, engine_takes};
 pub use key_reading::{BoundValue, ValueFormat};
 pub use key_value::{KeyKind, KeyOrder, KeyValue};
@@ -32,4 +34,4 @@ pub use partition_bound::{BoundError, BoundLimit, PartitionBound};
 pub use partition_map::{MapError, PartitionMap, PartitionPlace};
 pub use shard_refusal::ShardRefusal;
 pub use shard_tables::{EngineReadiness, KeyColumn, PartitionRow, PartitionRowKind, ReaderRow, ShardTables, ShardedRelation};
-pub use sharded_table::{RelationKind, ShardedTable};
+pub use sharded_table::{RelationKind, RowPlace, ShardedTable};

@@ -85,6 +85,8 @@ pub enum TextProperty {
     /// Runs in recovery too: SET, RESET, SHOW, DISCARD, DEALLOCATE, UNLISTEN, CLOSE. Source:
     /// `ClassifyUtilityCommandAsReadOnly` in utility.c.
     OfSession,
+    /// `COPY ... FROM STDIN`.
+    CopiesIn,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 //! names in UTF-8 (see `beyond_ascii`) and `standard_conforming_strings` on.
 pub mod beyond_ascii;
 pub mod body;
+pub mod copy_from;
 mod executed;
 pub mod facts;
 pub mod insert_rows;

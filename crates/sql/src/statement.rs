@@ -6,6 +6,7 @@ use pg_raw_parse::nodes::{
 };
 use pg_raw_parse::raw::NodeTag;
 
+use crate::copy_from;
 use crate::facts::{
     AccessMode, BeginOptions, ChangeScope, IsolationLevel, ParameterChange, QueryEffect, ResetTarget, SessionVerb, StateChange,
     StateKind, StateKinds, TextProperties, TextProperty, TransactionEnd, TransactionVerb,
@@ -79,6 +80,9 @@ pub(crate) fn judge<'a>(node: Node<'a>, walk: &mut WalkFindings<'a>) -> Statemen
     let nested = walk.visit(node, run_of(node));
     match node {
         Node::SelectStmt(_) => StatementFacts::effect(nested.max(QueryEffect::Reads)),
+        Node::CopyStmt(copy) if copy_from::takes_rows(copy) => {
+            StatementFacts::effect(QueryEffect::Writes).marked(TextProperty::CopiesIn)
+        }
         Node::CopyStmt(copy) => StatementFacts::effect(copy_effect(copy, nested)),
         Node::TransactionStmt(verb) => judge_transaction(verb),
         Node::VariableSetStmt(set) => set_statements::judge_set(set).marked(TextProperty::OfSession),

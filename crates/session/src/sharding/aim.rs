@@ -10,6 +10,8 @@ use crate::routing::classify;
 use crate::session::{FAILED, IDLE, LazyBegin, Session};
 use crate::session_state::client_settings::EncodingEffect;
 use crate::sharding::bound_values::BoundValues;
+use crate::sharding::copy_parts::CopyParts;
+use crate::sharding::copy_plan::CopyPlan;
 use crate::sharding::insert_parts::insert_parts;
 use crate::sharding::kept_plan::{EngineFit, NoEngine, TextPlan, TextRefusal};
 use crate::sharding::plan_wish::PlanWish;
@@ -153,6 +155,7 @@ fn of_query(s: &mut Session, w: &Context, statement: &Statement) -> Result<Shard
         },
         TextPlan::Engine(fit) => to_engine(s, w, statement, *fit, (place, None)),
         TextPlan::AllShards(shards) => to_all(s, w, (statement, shards), (place, None)),
+        TextPlan::CopyRows(plan) => copy_to_all(s, w, (statement, plan)),
         other => of_plan(other),
     }
 }
@@ -248,6 +251,7 @@ fn of_plan(plan: &TextPlan) -> Result<ShardAim, Unaimed> {
         TextPlan::Cluster | TextPlan::OneShard { .. } | TextPlan::Engine(_) | TextPlan::AllShards(_) => {
             Ok(ShardTarget::Cluster.into())
         }
+        TextPlan::CopyRows(_) => Err(write_steps::cannot_spread("send COPY as a Query message, by the simple protocol").into()),
         TextPlan::Refused(refusal) => Err(refusal_words::report(refusal).into()),
     }
 }
@@ -362,6 +366,20 @@ fn to_all(
     begin_on_all(s, w, statement, (place, values), messages)
 }
 
+/// Begins a COPY of a Query message. Rows of one shard go there as they are.
+#[cold]
+fn copy_to_all(s: &mut Session, w: &Context, (statement, plan): (&Statement, &CopyPlan)) -> Result<ShardAim, Unaimed> {
+    if let [shard] = *plan.shards {
+        return Ok(ShardTarget::of(shard).into());
+    }
+    if s.recoding() != EncodingEffect::None {
+        return Err(write_steps::cannot_spread("the client's encoding is none of the server's").into());
+    }
+    let query = query_message(TextPlace::Message.text(s).unwrap_or_default());
+    let messages = |_: &Session| PartMessages::Copy(Box::new(CopyParts::new(plan.clone(), query.into())));
+    begin_on_all(s, w, (statement, &plan.shards), (TextPlace::Message, None), messages)
+}
+
 #[cold]
 fn begin_on_all(
     s: &mut Session,
@@ -378,7 +396,9 @@ fn begin_on_all(
         return Err(sharding::against_wish("it writes rows of several shards").into());
     }
     let text = place.text(s).unwrap_or_default();
-    let asks_time = says_a_moment(text) || values.is_some_and(bind_holds_a_moment);
+    // The strings of a COPY are options.
+    let asks_time = !statement.has(StatementTrait::CopiesIn)
+        && (statement.has(StatementTrait::AsksTime) || says_a_moment(text) || values.is_some_and(bind_holds_a_moment));
     if !write_steps::begin(s, w, (statement, shards, asks_time), messages)? {
         return Err(Unaimed::Hold);
     }

@@ -1,5 +1,6 @@
 //! The plan of a text, kept with it.
 
+use crate::sharding::copy_plan::CopyPlan;
 use std::cell::RefCell;
 use std::rc::Rc;
 use weir_cache::{bind_holds_a_moment, says_a_moment};
@@ -23,6 +24,8 @@ pub enum TextPlan {
     Engine(EngineFit),
     /// Changes rows of several shards, each of which carries it out by itself; in the order of the visits.
     AllShards(Box<[u16]>),
+    /// Takes rows of several shards, each of which gets its own.
+    CopyRows(Box<CopyPlan>),
     Refused(TextRefusal),
 }
 
@@ -70,6 +73,8 @@ pub enum TextRefusal {
     Plan(ShardRefusal, NoEngine),
     /// An UPDATE or DELETE that is neither one shard's nor one for each shard by itself.
     Spread(ShardRefusal, NoSpread),
+    /// A COPY; the reason.
+    Copy(&'static str),
     /// The parser does not read it, or it is too long.
     Unread,
     Many,

@@ -2,6 +2,7 @@
 
 use crate::fault::{ErrorReport, sqlstate};
 use crate::sharding::kept_plan::{NoEngine, NoSpread, TextRefusal};
+use crate::sharding::write_steps;
 use weir_shard::{EngineRefusal, ShardRefusal};
 use weir_sql::facts::QualifiedName;
 
@@ -66,6 +67,7 @@ pub fn report(refusal: &TextRefusal) -> ErrorReport {
     let text = match refusal {
         TextRefusal::Plan(refusal, why) => return of_plan(*refusal, why),
         TextRefusal::Spread(refusal, why) => return of_spread(*refusal, why),
+        TextRefusal::Copy(why) => return write_steps::cannot_spread(why),
         TextRefusal::Unread => "the statement names a sharded table, and its text cannot be looked into".to_owned(),
         TextRefusal::Many => "several statements in one text name a sharded table".to_owned(),
         TextRefusal::Reader(name) => format!("{} reads sharded tables by its definition", shown(name)),

@@ -44,7 +44,10 @@ pub fn shown_shard(
         TextPlan::Refused(refusal) => Some(ShownShard::Refused(refusal_words::report(&refusal).message)),
         TextPlan::Engine(_) => Some(ShownShard::Engine),
         TextPlan::AllShards(shards) if participants::spans_shards(config, known) => Some(ShownShard::All(shards.to_vec())),
-        TextPlan::AllShards(_) => Some(ShownShard::Refused(write_steps::cannot_spread(write_steps::NOT_SPANNED).message)),
+        TextPlan::CopyRows(plan) if participants::spans_shards(config, known) => Some(ShownShard::All(plan.shards.to_vec())),
+        TextPlan::AllShards(_) | TextPlan::CopyRows(_) => {
+            Some(ShownShard::Refused(write_steps::cannot_spread(write_steps::NOT_SPANNED).message))
+        }
         TextPlan::OneShard { plan, .. } if is_by_parameters(&plan) => Some(ShownShard::ByParameters),
         TextPlan::OneShard { plan, engine, .. } => match plan.shard(|ordinal| literal_at(text.as_bytes(), ordinal), |_| None) {
             Ok(0) => None,

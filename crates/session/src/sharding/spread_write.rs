@@ -1,6 +1,7 @@
 //! The state of an UPDATE or DELETE that each shard of its table carries out by itself. `write_steps` carries it out.
 
 use crate::fault::ErrorReport;
+use crate::sharding::copy_parts::CopyParts;
 
 /// Whose the transaction is in which a statement is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub enum WriteStep {
     Sent,
     /// The statement failed there.
     Failed(ErrorReport),
+    /// The client's rows are awaited.
+    Takes,
     /// All others are done: the client's message goes to the last server.
     Last,
     /// All servers are done, and the transaction is Weir's: its commit is under way.
@@ -36,22 +39,27 @@ pub struct SpreadWrite {
     pub told: u64,
     pub owner: TransactionOwner,
     pub step: WriteStep,
-    messages: PartMessages,
+    pub messages: PartMessages,
+    /// True if the client's message is Weir's copy, which goes on with the statement.
+    pub is_again: bool,
 }
 
 /// Messages of a statement for the servers of its shards.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum PartMessages {
     /// For all servers but the last one, which gets the client's own.
     Same(Box<[u8]>),
     /// For each server, the last one included.
     Own(Box<[Box<[u8]>]>),
+    /// Rows that the client sends behind its statement.
+    Copy(Box<CopyParts>),
 }
 
 impl SpreadWrite {
     pub fn new(shards: &[u16], owner: TransactionOwner, messages: PartMessages) -> SpreadWrite {
         let step = if shards.len() > 1 { WriteStep::Due } else { WriteStep::Last };
-        SpreadWrite { shards: shards.into(), at: 0, rows: 0, told: 0, owner, step, messages }
+        let is_again = matches!(messages, PartMessages::Copy(_));
+        SpreadWrite { shards: shards.into(), at: 0, rows: 0, told: 0, owner, step, messages, is_again }
     }
 
     /// For the server whose turn it is, other than the last one.
@@ -59,6 +67,7 @@ impl SpreadWrite {
         match &self.messages {
             PartMessages::Same(message) => message,
             PartMessages::Own(messages) => messages.get(self.at).map_or(&[], |message| message),
+            PartMessages::Copy(copy) => copy.message(),
         }
     }
 
@@ -67,6 +76,7 @@ impl SpreadWrite {
         match &self.messages {
             PartMessages::Same(_) => None,
             PartMessages::Own(messages) => messages.last().map(|message| &**message),
+            PartMessages::Copy(copy) => Some(copy.message()),
         }
     }
 
@@ -77,11 +87,23 @@ impl SpreadWrite {
 
     /// A server has carried the statement out.
     pub fn done(&mut self) {
-        if self.step == WriteStep::Sent {
-            self.at += 1;
-            self.rows = self.rows.saturating_add(std::mem::take(&mut self.told));
-            self.step = if self.at + 1 < self.shards.len() { WriteStep::Due } else { WriteStep::Last };
+        if self.step != WriteStep::Sent {
+            return;
         }
+        self.rows = self.rows.saturating_add(std::mem::take(&mut self.told));
+        let next = match &mut self.messages {
+            PartMessages::Copy(copy) => copy.next_place(),
+            PartMessages::Same(_) | PartMessages::Own(_) => Some(self.at + 1),
+        };
+        match next {
+            Some(at) => self.turn_to(at, if at + 1 < self.shards.len() { WriteStep::Due } else { WriteStep::Last }),
+            None => self.step = WriteStep::Takes,
+        }
+    }
+
+    /// The next step, and whose turn it is.
+    pub fn turn_to(&mut self, at: usize, step: WriteStep) {
+        (self.at, self.step) = (at, step);
     }
 
     /// The server connection is lost, and nothing of the client's with it: another one gets the message.

@@ -1,6 +1,7 @@
 //! The plan of a text: is it about sharded tables, and how is its shard found? Found once for each meaning of its names.
 
 use crate::session_state::by_sql::BySql;
+use crate::sharding::copy_plan::copy_plan;
 use crate::sharding::kept_plan::{EngineFit, NoEngine, NoSpread, TextPlan, TextRefusal};
 use crate::statements::{Statement, StatementTrait};
 use weir_catalog::{Catalog, SearchPath, StatementNames, UsedNames, builtin};
@@ -107,9 +108,9 @@ fn is_opaque(statement: &Statement, text: &[u8]) -> bool {
     is_unread || runs_code(statement, text)
 }
 
-/// True if the plan holds for all texts of one skeleton in all sessions: it depends on no string's content and on nothing that a session has prepared.
+/// True if the plan holds for all texts of one skeleton in all sessions: it depends on no string's content, as the options of COPY, and on nothing that a session has prepared.
 pub fn may_be_kept(statement: &Statement, text: &[u8]) -> bool {
-    !is_opaque(statement, text) && !statement.has(StatementTrait::Executes)
+    !is_opaque(statement, text) && !statement.has(StatementTrait::Executes) && !statement.has(StatementTrait::CopiesIn)
 }
 
 fn place_of(statement: &Statement, text: &[u8], facts: &PlanFacts<'_>) -> TextPlan {
@@ -131,6 +132,12 @@ fn place_of(statement: &Statement, text: &[u8], facts: &PlanFacts<'_>) -> TextPl
         Err(NoTerms::NotOneStatement) => return TextPlan::Refused(TextRefusal::Many),
         Err(NoTerms::Unparsed | NoTerms::TooLarge) => return TextPlan::Refused(TextRefusal::Unread),
     };
+    if statement.has(StatementTrait::CopiesIn) && written_is_sharded(&terms, facts) {
+        return match copy_plan(text, |name| facts.kind(name)) {
+            Ok(plan) => TextPlan::CopyRows(Box::new(plan)),
+            Err(why) => TextPlan::Refused(TextRefusal::Copy(why)),
+        };
+    }
     match plan(&terms, |name| facts.kind(name)) {
         Ok(ShardPlan::Elsewhere) => TextPlan::Cluster,
         Ok(ShardPlan::AnyShard) => TextPlan::Anywhere,
@@ -147,6 +154,10 @@ fn place_of(statement: &Statement, text: &[u8], facts: &PlanFacts<'_>) -> TextPl
             Err(why) => TextPlan::Refused(TextRefusal::Plan(refusal, why)),
         },
     }
+}
+
+fn written_is_sharded(terms: &KeyTerms, facts: &PlanFacts<'_>) -> bool {
+    terms.relations.iter().any(|name| matches!(facts.kind(name), RelationKind::Sharded(_)))
 }
 
 fn is_change(terms: &KeyTerms) -> bool {
@@ -212,5 +223,6 @@ fn is_free(statement: &Statement, facts: &PlanFacts<'_>) -> bool {
 
 /// True for `DO`, whose code is a string.
 fn runs_code(statement: &Statement, text: &[u8]) -> bool {
-    statement.verb == StatementVerb::Other && text.windows(2).any(|word| word.eq_ignore_ascii_case(b"do"))
+    let is_between = |byte: &u8| !(byte.is_ascii_alphanumeric() || *byte == b'_' || !byte.is_ascii());
+    statement.verb == StatementVerb::Other && text.split(is_between).any(|word| word.eq_ignore_ascii_case(b"do"))
 }

@@ -15,10 +15,12 @@ use crate::handle::OverdueStatement;
 use crate::loss::{LossOutcome, TransactionAfterLoss, loss_words};
 use crate::replies::ExpectedReply;
 use crate::session::{IDLE, MessageFate, Session, SessionServer, WITHIN};
+use crate::sharding::copy_steps;
 use crate::sharding::shard_target::{ShardAim, ShardTarget};
+pub use crate::sharding::spread_refusal::cannot_spread;
 use crate::sharding::spread_write::{PartMessages, SpreadWrite, TransactionOwner, WriteStep};
 use crate::statement_statistics::statement_rows::rows_of_tag;
-use crate::statements::{Statement, StatementTrait};
+use crate::statements::Statement;
 use crate::{concern, participants, sharding, timing};
 use weir_config::PoolMode;
 use weir_wire::back::read_report;
@@ -87,7 +89,7 @@ fn refusal(s: &mut Session, w: &Context, statement: &Statement, asks_time: bool)
     if participants::is_tie(statement) {
         return Some("it may leave something on one server that the others lack");
     }
-    if asks_time || statement.has(StatementTrait::AsksTime) {
+    if asks_time {
         return Some("it may ask for the time of the transaction, which each server tells by itself");
     }
     if s.account.limits.get().mode == PoolMode::Session {
@@ -95,12 +97,6 @@ fn refusal(s: &mut Session, w: &Context, statement: &Statement, asks_time: bool)
     }
     let spans = participants::may_span(s, w);
     (!spans).then_some("its transaction is not READ COMMITTED, or has used savepoints, cursors, SET or the like, or its session listens or holds state")
-}
-
-#[cold]
-pub fn cannot_spread(why: &str) -> ErrorReport {
-    let text = format!("the statement writes rows of several shards, and cannot be carried out on all of them: {why}");
-    ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, text)
 }
 
 /// Where the next message of a statement under way goes. `None`: there is none. Error: a server has refused it.
@@ -111,6 +107,10 @@ pub fn aim_again(s: &mut Session) -> Option<Result<ShardAim, ErrorReport>> {
         let fault = fault.clone();
         abandon(s);
         return Some(Err(fault));
+    }
+    if write.step == WriteStep::Takes {
+        abandon(s);
+        return Some(Err(copy_steps::misplaced()));
     }
     Some(Ok(ShardTarget::of(write.shard()).into()))
 }
@@ -149,8 +149,12 @@ pub fn part_ended(s: &mut Session) {
 
 /// Sends the last server its own message in place of the client's. False: the client's own goes there.
 pub fn send_last(s: &mut Session, w: &Context, header: MessageHeader) -> bool {
-    let Some(message) = s.sharding.write.as_ref().and_then(|write| write.last_message()) else { return false };
+    let Some(write) = &s.sharding.write else { return false };
+    let Some(message) = write.last_message() else { return false };
     let message = message.to_vec();
+    if matches!(write.messages, PartMessages::Copy(_)) {
+        s.expect(ExpectedReply::CopyEnd);
+    }
     s.up.eat(header);
     s.up.extra(&w.buffers).extend_from_slice(&message);
     true
@@ -301,7 +305,7 @@ pub fn tell_tag(s: &mut Session, w: &Context, header: MessageHeader) -> bool {
             s.down.eat(header);
             s.say_error(w, &fault);
         }
-        WriteStep::Due | WriteStep::Sent | WriteStep::Failed(_) | WriteStep::Commits => return false,
+        WriteStep::Due | WriteStep::Sent | WriteStep::Failed(_) | WriteStep::Takes | WriteStep::Commits => return false,
     }
     true
 }
