@@ -179,6 +179,8 @@ pub struct XidStatusAnswer {
     pub started_s: u64,
     /// The last checkpoint, or the start of the checkpointer, whichever was earlier. A crashed server does both before it accepts logins.
     pub checkpoint_s: u64,
+    /// The next xid at the last checkpoint: larger than all that were assigned before it.
+    pub checkpoint_xid: u64,
     /// The connection is older than the number; a crash would have ended it.
     pub is_of_old: bool,
 }
@@ -234,8 +236,11 @@ pub fn judge(
 fn judge_own(number: &TransactionNumber, answer: &XidStatusAnswer) -> CommitOutcome {
     let said_s = number.said_ms / 1000;
     let has_run_on = answer.is_of_old || (answer.started_s <= said_s && answer.checkpoint_s < said_s);
+    // The xid was lost in a crash and assigned again. A commit of its own would be on disk, and the xid would be known at the checkpoint.
+    let is_anothers = answer.checkpoint_s > said_s && number.xid.get() >= answer.checkpoint_xid;
     match answer.status {
         XidStatus::Committed if has_run_on => CommitOutcome::Committed,
+        XidStatus::Committed if is_anothers => CommitOutcome::RolledBack,
         XidStatus::Committed | XidStatus::Forgotten => CommitOutcome::Unknown,
         XidStatus::Aborted | XidStatus::Future => CommitOutcome::RolledBack,
         XidStatus::InProgress => CommitOutcome::NotYet,
@@ -258,7 +263,16 @@ mod tests {
     }
 
     fn answer(line: LogLineage, status: XidStatus) -> XidStatusAnswer {
-        XidStatusAnswer { node: 1, line, in_recovery: false, status, started_s: 1000, checkpoint_s: 999, is_of_old: false }
+        XidStatusAnswer {
+            node: 1,
+            line,
+            in_recovery: false,
+            status,
+            started_s: 1000,
+            checkpoint_s: 999,
+            checkpoint_xid: 40,
+            is_of_old: false,
+        }
     }
 
     #[test]
@@ -288,6 +302,16 @@ mod tests {
                 "a connection is older",
                 XidStatusAnswer { started_s: 1001, checkpoint_s: 1001, is_of_old: true, ..committed },
                 CommitOutcome::Committed,
+            ),
+            (
+                "a later checkpoint does not know the number",
+                XidStatusAnswer { started_s: 1001, checkpoint_s: 1001, checkpoint_xid: 50, ..committed },
+                CommitOutcome::RolledBack,
+            ),
+            (
+                "a later checkpoint knows the number, of this life or of two before",
+                XidStatusAnswer { started_s: 1001, checkpoint_s: 1001, checkpoint_xid: 51, ..committed },
+                CommitOutcome::Unknown,
             ),
             ("it is no primary", XidStatusAnswer { in_recovery: true, ..committed }, CommitOutcome::NotYet),
             ("aborted", XidStatusAnswer { started_s: 1001, status: XidStatus::Aborted, ..committed }, CommitOutcome::RolledBack),

@@ -199,6 +199,7 @@ impl World {
             status,
             started_s: seconds(server.numbers.clock.started_at),
             checkpoint_s: seconds(server.numbers.clock.checkpoint_at),
+            checkpoint_xid: server.numbers.clock.checkpoint_number,
             is_of_old: question.connection == Some(server.incarnation) && entry.incarnation == server.incarnation,
         };
         let delay = self.delay();
@@ -237,6 +238,7 @@ impl World {
             (Some(Proof::NextLine), Some(horizon)) => horizon.before = number.line.timeline,
             (Some(Proof::AllBefore), Some(horizon)) => horizon.numbers.last_ms = Some(0),
             (Some(Proof::RunOn), _) => answer.is_of_old = true,
+            (Some(Proof::LaterCheckpoint), _) => answer.checkpoint_s = u64::MAX,
             (Some(Proof::InProgress), _) if answer.status == XidStatus::InProgress => answer.status = XidStatus::Aborted,
             _ => {}
         }

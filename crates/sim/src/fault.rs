@@ -195,7 +195,7 @@ impl World {
                 let server = &mut self.servers[usize::from(node)];
                 if server.power == Power::Starting {
                     (server.power, server.numbers.clock.steady_from) = (Power::Up, self.now);
-                    server.numbers.clock.checkpoint_at = self.now;
+                    server.checkpoint(self.now);
                     if restarted == Restarted::Yes {
                         server.started_at += 1;
                         server.numbers.clock.started_at = self.now;

@@ -122,6 +122,8 @@ pub enum Proof {
     SeenPromotion,
     /// A server counts only if it has run on since it gave the number out.
     RunOn,
+    /// A checkpoint tells of numbers that were given out before it.
+    LaterCheckpoint,
     /// Of the promotions only the one after which the number was given out.
     NextLine,
     /// Enough standbys have the commit.
@@ -137,11 +139,12 @@ pub enum Proof {
 }
 
 impl Proof {
-    pub const ALL: [Proof; 10] = [
+    pub const ALL: [Proof; 11] = [
         Proof::Reached,
         Proof::Fresh,
         Proof::SeenPromotion,
         Proof::RunOn,
+        Proof::LaterCheckpoint,
         Proof::NextLine,
         Proof::Replicated,
         Proof::InProgress,

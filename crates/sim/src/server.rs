@@ -38,6 +38,8 @@ pub struct Numbers {
 pub struct Clock {
     pub started_at: Ms,
     pub checkpoint_at: Ms,
+    /// The next number at that checkpoint.
+    pub checkpoint_number: u64,
     /// Since when it runs without a break, of whatever kind. It tells nobody.
     pub steady_from: Ms,
 }
@@ -322,6 +324,11 @@ impl Server {
         self.reign = reign;
         self.heard.at = None;
         self.flushed.clear();
+    }
+
+    /// Makes the checkpoint at the end of a recovery.
+    pub fn checkpoint(&mut self, now: Ms) {
+        (self.numbers.clock.checkpoint_at, self.numbers.clock.checkpoint_number) = (now, self.numbers.next);
     }
 
     /// Ends all its connections.

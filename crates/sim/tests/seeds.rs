@@ -80,11 +80,12 @@ fn every_rule_is_needed() {
 type Play = fn(u64, Options) -> Outcome;
 
 /// Parts of the proofs of a COMMIT's outcome and of a transaction that runs again, and seeds among which each is missed.
-const UNPROVED: [(Proof, Play, Range<u64>); 9] = [
+const UNPROVED: [(Proof, Play, Range<u64>); 10] = [
     (Proof::Reached, run, 0..150),
     (Proof::Fresh, run, 1_000..1_100),
     (Proof::SeenPromotion, run, 900..1_000),
     (Proof::RunOn, run, 0..150),
+    (Proof::LaterCheckpoint, run, 0..1_500),
     (Proof::Replicated, run, 3_950..4_050),
     (Proof::InProgress, run, 1_300..1_400),
     (Proof::AllBefore, run_returning, 1_400..1_500),

@@ -20,13 +20,13 @@ pub fn question(xid: Option<NonZeroU64>) -> String {
          (SELECT pg_catalog.date_part('epoch', a.backend_start) FROM pg_catalog.pg_stat_get_activity(NULL::pg_catalog.int4) AS a \
          WHERE a.backend_type OPERATOR(pg_catalog.=) 'checkpointer')), \
          pg_catalog.current_setting('synchronous_standby_names') OPERATOR(pg_catalog.<>) '', \
-         {status}"
+         {status}, (pg_catalog.pg_control_checkpoint()).next_xid"
     )
 }
 
 /// Returns the answer, and true if commits wait for standbys.
 pub fn read(rows: &Rows, node: u16, is_of_old: bool, is_future: bool) -> Option<(XidStatusAnswer, bool)> {
-    let [timeline, system, started, checkpoint, synchronous, status] = rows.first()?.as_slice() else { return None };
+    let [timeline, system, started, checkpoint, synchronous, status, next_xid] = rows.first()?.as_slice() else { return None };
     let whole = |cell: &Option<String>| cell.as_deref()?.split('.').next()?.parse::<u64>().ok();
     let status = match status.as_deref() {
         _ if is_future => XidStatus::Future,
@@ -39,8 +39,15 @@ pub fn read(rows: &Rows, node: u16, is_of_old: bool, is_future: bool) -> Option<
     let line = LogLineage { system: whole(system)?, timeline: timeline_now.unwrap_or(0) };
     let (started_s, checkpoint_s) = (whole(started)?, whole(checkpoint)?);
     let in_recovery = timeline.is_none();
-    let answer = XidStatusAnswer { node, line, in_recovery, status, started_s, checkpoint_s, is_of_old };
+    let checkpoint_xid = next_xid.as_deref().and_then(read_next_xid)?;
+    let answer = XidStatusAnswer { node, line, in_recovery, status, started_s, checkpoint_s, checkpoint_xid, is_of_old };
     Some((answer, synchronous.as_deref() == Some("t")))
+}
+
+/// All 64 bits of `epoch:xid`. Source: `pg_control_checkpoint` in pg_controldata.c.
+fn read_next_xid(text: &str) -> Option<u64> {
+    let (epoch, xid) = text.split_once(':')?;
+    Some(u64::from(epoch.parse::<u32>().ok()?) << 32 | u64::from(xid.parse::<u32>().ok()?))
 }
 
 pub fn own_texts() -> Vec<String> {
@@ -53,8 +60,8 @@ mod tests {
 
     #[test]
     fn an_answer_is_read() {
-        let cells = |cells: [Option<&str>; 6]| vec![cells.map(|cell| cell.map(str::to_owned)).to_vec()];
-        let rows = cells([Some("0000000B"), Some("7"), Some("100"), Some("99"), Some("f"), Some("aborted")]);
+        let cells = |cells: [Option<&str>; 7]| vec![cells.map(|cell| cell.map(str::to_owned)).to_vec()];
+        let rows = cells([Some("0000000B"), Some("7"), Some("100"), Some("99"), Some("f"), Some("aborted"), Some("1:5")]);
         let line = LogLineage { system: 7, timeline: 11 };
         let answer = XidStatusAnswer {
             node: 1,
@@ -63,12 +70,13 @@ mod tests {
             status: XidStatus::Aborted,
             started_s: 100,
             checkpoint_s: 99,
+            checkpoint_xid: (1 << 32) + 5,
             is_of_old: true,
         };
         assert_eq!(read(&rows, 1, true, false), Some((answer, false)));
-        let rows = cells([None, Some("7"), Some("100"), Some("99"), Some("t"), None]);
+        let rows = cells([None, Some("7"), Some("100"), Some("99"), Some("t"), None, Some("0:5")]);
         let (answer, is_synchronous) = read(&rows, 1, false, true).unwrap();
         assert!(answer.in_recovery && is_synchronous && answer.status == XidStatus::Future);
-        assert_eq!(read(&cells([None, None, None, None, None, None]), 1, false, false), None);
+        assert_eq!(read(&cells([None, None, None, None, None, None, None]), 1, false, false), None);
     }
 }
