@@ -1,4 +1,4 @@
-//! Development tasks: `cargo xtask bench`, `failover`, `tpch`, `watchdog`, `check`, `test`, `regress`, `pgpool-tests`, `pgbouncer-tests`,
+//! Development tasks: `cargo xtask bench`, `failover`, `spread`, `tpch`, `watchdog`, `check`, `test`, `regress`, `pgpool-tests`, `pgbouncer-tests`,
 //! `driver-suites`, `transparency`, `mutants`, `bare`, `dist`, `packages`, `release`, `pages`, `site`, `pg`, `layers`, `tidy`, `own-sql`,
 //! `house`.
 
@@ -54,6 +54,8 @@ enum Task {
     Bench(bench::Arguments),
     /// Measure failovers under load, with Weir and with Pgpool-II
     Failover(bench::failover::Arguments),
+    /// Measure commits and COPY over several shards
+    Spread(bench::spread::Arguments),
     /// Measure the queries of TPC-H over three shards, beside one server
     Tpch(bench::tpch::Arguments),
     /// Measure faults of a group's leader in network namespaces, with Weir and with Pgpool-II; needs root
@@ -112,6 +114,7 @@ fn run(task: Task) -> Result<()> {
     match task {
         Task::Bench(arguments) => bench::run(&arguments),
         Task::Failover(arguments) => bench::failover::run(&arguments, root()),
+        Task::Spread(arguments) => bench::spread::run(&arguments),
         Task::Tpch(arguments) => bench::tpch::run(&arguments),
         Task::Watchdog(arguments) => bench::watchdog::run(&arguments, root()),
         Task::Check => check::run(root()),

@@ -6,7 +6,7 @@
 //! Map: `workload`, `system`, `metric`, `goals`, `file` are tables · `plan` chooses · `server` PostgreSQL · `programs` finds and builds ·
 //! `conf` their files · `schedule` the order, `run` one run · `pgbench`, `client`, `rush`, `catalog`, `kept`, `redis` make the load · `proc`,
 //! `counters` measure the proxy · `stats`, `results`, `report` do the sums · `archive` reads the kept files, `figure` says what is drawn of
-//! them, `draw` draws, `pages` writes the tables of the documents · `failover`, `shards`, `tpch` and `watchdog` are measurements of their own.
+//! them, `draw` draws, `pages` writes the tables of the documents · `failover`, `shards`, `spread` (over `spread_stage`), `tpch` and `watchdog` are measurements of their own.
 
 mod archive;
 mod catalog;
@@ -36,6 +36,8 @@ mod schedule;
 mod secrets;
 mod server;
 mod shards;
+pub mod spread;
+mod spread_stage;
 mod stats;
 mod system;
 mod tenants;

@@ -6,20 +6,16 @@
 mod definition;
 
 use std::fmt::Write as _;
-use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use weir_demo::{Cluster, CopiedRows, Options, ReservedPort, Row, Server, Sql, wait_until};
+use weir_demo::{Cluster, CopiedRows, Row, Server, Sql};
 
+use super::spread_stage::{self, ENGINE_USER, SpreadStage};
 use super::{proc, programs, server, stats};
 
 const SHARDS: usize = 3;
-const READY_LIMIT: Duration = Duration::from_secs(60);
-/// Reads the shards for the engine.
-const ENGINE_USER: &str = "weir_engine";
 
 /// Choice of scale and rounds.
 #[derive(Debug, clap::Args)]
@@ -43,7 +39,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     };
     let stage = Stage::start(&program, arguments.suppliers)?;
     let mut direct = Sql::connect_tcp("127.0.0.1", stage.whole.primary().port(), "postgres", "postgres")?;
-    let mut through = Sql::connect_tcp("127.0.0.1", stage.port.number(), "postgres", "postgres")?;
+    let mut through = Sql::connect_tcp("127.0.0.1", stage.spread.port(), "postgres", "postgres")?;
     let queries = definition::queries();
     let mut times = vec![(Vec::new(), Vec::new()); queries.len()];
     for round in 1..=arguments.rounds {
@@ -86,50 +82,25 @@ fn table(arguments: &Arguments, times: &[(Vec<f64>, Vec<f64>)]) -> String {
     text
 }
 
-/// Three servers that are shards, one with all rows, and Weir before the three.
+/// Servers that are shards, and one with all rows.
 struct Stage {
-    weir: Child,
-    port: ReservedPort,
+    spread: SpreadStage,
     whole: Cluster,
-    shards: Vec<Cluster>,
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.weir.kill();
-        let _ = self.weir.wait();
-    }
 }
 
 impl Stage {
     fn start(program: &Path, suppliers: u32) -> Result<Stage> {
-        let one = || {
-            let own = [("max_prepared_transactions", "10")];
-            let extra_conf =
-                server::SETTINGS.iter().chain(&own).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-            Cluster::start(Options { extra_conf, ..Options::default() })
-        };
-        let whole = one()?;
-        let shards = (0..SHARDS).map(|_| one()).collect::<Result<Vec<_>>>()?;
-        let (port, folder) = (ReservedPort::any()?, whole.dir());
-        let conf = folder.join("pgpool.conf");
-        fs::write(&conf, configuration(folder, port.number(), &shards))?;
-        let log = File::create(folder.join("weir.log"))?;
-        let mut command = Command::new(program);
-        command.arg("-f").arg(&conf).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        let stage = Stage { weir: command.spawn()?, port, whole, shards };
-        stage.fill(program, &conf, suppliers)?;
+        let spread = SpreadStage::start(program, SHARDS, &server::SETTINGS)?;
+        let stage = Stage { spread, whole: spread_stage::server(&server::SETTINGS)? };
+        stage.fill(suppliers)?;
         Ok(stage)
     }
 
-    fn fill(&self, program: &Path, conf: &Path, suppliers: u32) -> Result<()> {
+    fn fill(&self, suppliers: u32) -> Result<()> {
         eprintln!("making the rows of {suppliers} suppliers");
-        let shards: Vec<&Server> = self.shards.iter().map(Cluster::primary).collect();
+        let shards: Vec<&Server> = self.spread.shards().collect();
         let whole = self.whole.primary();
-        for server in shards.iter().chain([&whole]) {
-            server.query(&format!("create role {ENGINE_USER} login"))?;
-        }
+        whole.query(&format!("create role {ENGINE_USER} login"))?;
         for server in [shards[0], whole] {
             server.query(definition::SCHEMA)?;
         }
@@ -137,42 +108,18 @@ impl Stage {
         whole.query("vacuum analyze")?;
         shards[0].copy_rows(whole, definition::REFERENCE, CopiedRows::All)?;
         for table in definition::REFERENCE {
-            weir_shard(program, conf, &["reference", "postgres", &format!("public.{table}")])?;
+            self.spread.command(&["reference", "postgres", &format!("public.{table}")])?;
         }
         for (table, key, beside) in definition::SHARDED {
             let (name, beside) = (format!("public.{table}"), beside.map(|other| format!("public.{other}")));
             let with = beside.as_deref().map_or(Vec::new(), |other| vec!["--with", other]);
-            weir_shard(program, conf, &[&["table", "postgres", &name, "--key", key], with.as_slice()].concat())?;
+            self.spread.command(&[&["table", "postgres", &name, "--key", key], with.as_slice()].concat())?;
         }
         let names: Vec<&str> = definition::SHARDED.iter().map(|(table, ..)| *table).collect();
         for shard in shards {
             shard.copy_rows(whole, &names, CopiedRows::OfShard)?;
             shard.query("vacuum analyze")?;
         }
-        weir_shard(program, conf, &["engine", "postgres", "--user", ENGINE_USER])?;
-        wait_until("the engine to be ready", READY_LIMIT, || {
-            let client = Sql::connect_tcp("127.0.0.1", self.port.number(), "postgres", "postgres");
-            Ok(client.is_ok_and(|mut client| client.query("select count(*) from lineitem").is_ok()))
-        })
+        self.spread.make_ready("select count(*) from lineitem")
     }
-}
-
-fn weir_shard(program: &Path, conf: &Path, arguments: &[&str]) -> Result<()> {
-    let output = Command::new(program).arg("shard").args(arguments).arg("-f").arg(conf).output()?;
-    ensure!(output.status.success(), "weir shard {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
-    Ok(())
-}
-
-fn configuration(folder: &Path, port: u16, shards: &[Cluster]) -> String {
-    let folder = folder.display();
-    let mut text = format!(
-        "listen_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = '{folder}'\npid_file_name = '{folder}/weir.pid'\n\
-         work_dir = '{folder}'\nsr_check_user = 'postgres'\nparallel_mode = on\n"
-    );
-    for (shard, cluster) in shards.iter().enumerate() {
-        let port = cluster.primary().port();
-        let _ =
-            write!(text, "backend_hostname{shard} = '127.0.0.1'\nbackend_port{shard} = {port}\nbackend_shard{shard} = {shard}\n");
-    }
-    text
 }
