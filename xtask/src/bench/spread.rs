@@ -24,8 +24,15 @@ const COMMITS_A_SECOND: &str = "500";
 const COUNTED: usize = 200;
 
 /// Flushes are counted, and cost what a file in memory costs.
-const SETTINGS: [(&str, &str); 5] =
-    [("shared_buffers", "256MB"), ("max_connections", "300"), ("max_wal_size", "4GB"), ("autovacuum", "off"), ("jit", "off")];
+const SETTINGS: [(&str, &str); 7] = [
+    ("fsync", "on"),
+    ("synchronous_commit", "on"),
+    ("shared_buffers", "256MB"),
+    ("max_connections", "300"),
+    ("max_wal_size", "4GB"),
+    ("autovacuum", "off"),
+    ("jit", "off"),
+];
 
 /// Choice of rounds.
 #[derive(Debug, clap::Args)]
