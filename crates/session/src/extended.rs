@@ -379,9 +379,14 @@ pub fn on_bind(s: &mut Session, w: &Context, header: MessageHeader) -> Result<Me
     };
     let called = hit.as_ref().map(|hit| hit.send(w));
     let statement = unknown.as_ref().or(called).unwrap_or(&prepared.statement);
+    if s.sharding.has_write() && write_steps::has_own_bind(s) {
+        bind_part(s, w, header, (&prepared, statement));
+        return Ok(MessageFlow::Next);
+    }
     note_bound(s, w, &prepared, statement, header);
     if server_name == ServerName::None {
         s.up.pass(header, &w.buffers);
+        describe_part(s, w);
         return Ok(MessageFlow::Next);
     }
     reuse::bound(s, &prepared);
@@ -390,7 +395,25 @@ pub fn on_bind(s: &mut Session, w: &Context, header: MessageHeader) -> Result<Me
     s.up.pass_with_head(header, head_bytes, &w.buffers, |head, out| {
         rename_bind(head, portal_bytes, header.frame_bytes() - head_bytes, prepared.id, out);
     });
+    describe_part(s, w);
     Ok(MessageFlow::Next)
+}
+
+#[inline]
+fn describe_part(s: &mut Session, w: &Context) {
+    if s.sharding.has_write() {
+        write_steps::describe_last(s, w);
+    }
+}
+
+/// Binds the last shard's rows of an INSERT in place of all rows.
+#[cold]
+fn bind_part(s: &mut Session, w: &Context, header: MessageHeader, (prepared, statement): (&Rc<PreparedStatement>, &Statement)) {
+    expect_brought(s, prepared.id);
+    note_bound(s, w, prepared, statement, header);
+    write_steps::bind_last(s, w, header);
+    write_steps::describe_last(s, w);
+    s.account.stats.add(StatCounter::Binds, 1);
 }
 
 #[cold]

@@ -13,7 +13,8 @@ use crate::read_retry::standby_errors::is_of_recovery;
 use crate::replies::{DroppedReplies, FailedMessage, RemainingMessages, ReplyTreatment, RequestOrigin, TagOwner};
 use crate::session::{ClientPresence, FAILED, IDLE, LazyBegin, MessageSkip, Session, SessionServer, SubstituteFault, WITHIN};
 use crate::session_state::state_question::{ROW_LOOK_BYTES_MAX, ServerErrorFields};
-use crate::sharding::{copy_steps, engine_snapshots, write_steps};
+use crate::sharding::write_steps::{self, ReturnedMessage};
+use crate::sharding::{copy_steps, engine_snapshots};
 use crate::statement_statistics::answer_tally::TurnEnd;
 use crate::statement_statistics::statement_rows::rows_of_tag;
 use crate::stats::StatCounter;
@@ -163,15 +164,18 @@ fn on_server(s: &mut Session, w: &Context, header: MessageHeader) -> Result<bool
         s.down.eat(header);
         return Ok(true);
     }
-    if matches!(header.tag, back::READY | back::COPY_IN) && s.sharding.has_write() {
-        if header.tag == back::COPY_IN {
-            return if header.frame_bytes() > LOOK_BYTES_MAX {
-                garbled(s, w, header)
-            } else {
-                Ok(copy_steps::on_copy_in(s, header))
-            };
+    if s.sharding.has_write() {
+        match write_steps::on_returned(s, header) {
+            ReturnedMessage::Other => {}
+            ReturnedMessage::Kept => return Ok(true),
+            ReturnedMessage::More => return Ok(false),
         }
-        write_steps::before_ready(s);
+        match header.tag {
+            back::COPY_IN if header.frame_bytes() > LOOK_BYTES_MAX => return garbled(s, w, header),
+            back::COPY_IN => return Ok(copy_steps::on_copy_in(s, header)),
+            back::READY => write_steps::before_ready(s),
+            _ => {}
+        }
     }
     let first = if looks { s.down.unseen().get(HEADER_BYTES).copied().unwrap_or(0) } else { 0 };
     let Some(upstream) = s.upstream_mut() else { return Ok(false) };
@@ -403,6 +407,11 @@ fn on_ready(s: &mut Session, w: &Context, header: MessageHeader, status: u8, who
             return Ok(());
         }
     }
+    if s.sharding.has_write() && write_steps::fails_late(s, w) {
+        s.down.eat(header);
+        return Ok(());
+    }
+    let Some(SessionServer { upstream, .. }) = &mut s.server else { return Ok(()) };
     upstream.txn.heard = ClientKnowledge::Something;
     if upstream.txn.control != TransactionCommands::default() && upstream.replies.is_only_ours() {
         upstream.txn.all_answered();

@@ -50,6 +50,8 @@ pub enum ExpectedReply {
     NumberOurs,
     /// The client's statement on one of several shards; the client's own message goes to another.
     PartOurs,
+    /// Asks the last of several shards which rows the client's statement returns.
+    PartDescribeOurs,
 }
 
 impl ExpectedReply {
@@ -112,6 +114,15 @@ pub enum RequestOrigin {
     Begin,
     Number,
     Part,
+}
+
+/// What rows, or their description, are an answer to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowSubject {
+    /// A statement.
+    Statement,
+    /// A question for the description alone.
+    Description,
 }
 
 /// The message that a command tag answers.
@@ -315,6 +326,17 @@ impl ReplyQueue {
         self.ring.front().is_some_and(|front| front.is_query_of_ours() && *front != ExpectedReply::PartOurs)
     }
 
+    /// What a row or a description answers next, if it is a client's statement on several shards, or a part of it.
+    pub fn row_subject(&self) -> Option<RowSubject> {
+        match self.ring.front()? {
+            ExpectedReply::PartOurs | ExpectedReply::Query | ExpectedReply::QueryChange | ExpectedReply::Execute => {
+                Some(RowSubject::Statement)
+            }
+            ExpectedReply::PartDescribeOurs | ExpectedReply::Describe => Some(RowSubject::Description),
+            _ => None,
+        }
+    }
+
     /// True if the answer of an unsent Parse precedes the next reply.
     #[inline]
     pub fn owes_known_parse(&self) -> bool {
@@ -425,6 +447,7 @@ impl ReplyQueue {
                 ExpectedReply::ParseOurs
                 | ExpectedReply::CloseOurs
                 | ExpectedReply::DescribeOurs
+                | ExpectedReply::PartDescribeOurs
                 | ExpectedReply::CopyEnd
                 | ExpectedReply::SettingsOurs
                 | ExpectedReply::StateOurs
@@ -464,7 +487,10 @@ impl ReplyQueue {
                     write::no_parameters(&mut out);
                     write::bare(&mut out, back::NO_DATA);
                 }
-                ExpectedReply::ParseOurs | ExpectedReply::CloseOurs | ExpectedReply::DescribeOurs => {}
+                ExpectedReply::ParseOurs
+                | ExpectedReply::CloseOurs
+                | ExpectedReply::DescribeOurs
+                | ExpectedReply::PartDescribeOurs => {}
                 _ => return None,
             }
         }
@@ -560,6 +586,9 @@ impl ReplyQueue {
                     self.ring.pop_front();
                 }
                 ReplyTreatment::Description { is_ours: front == Some(ExpectedReply::DescribeOurs) }
+            }
+            back::NO_DATA | back::ROW_DESCRIPTION if front == Some(ExpectedReply::PartDescribeOurs) => {
+                self.pop(ReplyTreatment::Eat)
             }
             back::NO_DATA => self.pop_if(front, ExpectedReply::Describe),
             back::ROW_DESCRIPTION if front == Some(ExpectedReply::Describe) => self.pop(ReplyTreatment::Pass),

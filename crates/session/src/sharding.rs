@@ -2,7 +2,7 @@
 //!
 //! A statement about rows of one shard goes there as it is. Shard 0 is the cluster, which has all that is not sharded. A SELECT about rows of several
 //! shards goes to the engine, which sees what is committed: outside of transactions, and in one that has not begun on a server yet. An UPDATE or DELETE
-//! may go to each shard (`write_steps`). A transaction stays on one shard unless it may span several (`participants`). Anything else is refused (0A000),
+//! may go to each shard, and an INSERT's rows each to its own (`write_steps`). A transaction stays on one shard unless it may span several (`participants`). Anything else is refused (0A000),
 //! and nothing is guessed.
 
 mod aim;
@@ -17,6 +17,7 @@ pub mod kept_plan;
 pub mod known_sharding;
 pub mod plan_wish;
 mod refusal_words;
+pub mod returned_rows;
 pub mod shard_target;
 pub mod shown_shard;
 pub mod spread_refusal;

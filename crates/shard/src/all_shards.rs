@@ -19,6 +19,8 @@ pub struct AllShards {
     pub shards: Vec<u16>,
     /// True if a part of the text is computed once for all rows, or for some of them: functions that depend on chance would be computed on each shard.
     pub has_queries: bool,
+    /// True if it has RETURNING.
+    pub returns: bool,
 }
 
 /// A reason, in the order of `ROWS`.
@@ -26,7 +28,6 @@ pub struct AllShards {
 pub enum AllShardsRefusal {
     NotUpdateOrDelete,
     Explained,
-    Returning,
     Samples,
     SystemColumns,
     ObjectNumbers,
@@ -53,10 +54,9 @@ const fn row(of: AllShardsRefusal, name: &'static str, sentence: &'static str) -
     RefusalRow { of, name, sentence }
 }
 
-const ROWS: [RefusalRow; 17] = [
+const ROWS: [RefusalRow; 16] = [
     row(AllShardsRefusal::NotUpdateOrDelete, "not_update_or_delete", "it is no UPDATE or DELETE"),
     row(AllShardsRefusal::Explained, "explained", "EXPLAIN is about one server"),
-    row(AllShardsRefusal::Returning, "returning", "it has RETURNING"),
     row(AllShardsRefusal::Samples, "samples", "TABLESAMPLE takes its sample of one server"),
     row(AllShardsRefusal::SystemColumns, "system_columns", "system columns such as ctid and tableoid differ from shard to shard"),
     row(AllShardsRefusal::ObjectNumbers, "object_numbers", "numbers of objects such as regclass differ from shard to shard"),
@@ -132,13 +132,15 @@ pub fn all_shards<'c>(
     }
     let has_queries = terms.blocks.len() > 1 || terms.blocks.iter().any(|block| block.occurrences.len() > 1);
     let shards = in_order(&table.shards);
-    if shards.len() < 2 { Err(AllShardsRefusal::OneShardOnly) } else { Ok(AllShards { shards, has_queries }) }
+    if shards.len() < 2 {
+        return Err(AllShardsRefusal::OneShardOnly);
+    }
+    Ok(AllShards { shards, has_queries, returns: terms.properties.has(TermProperty::Returning) })
 }
 
 fn by_property(properties: TermProperties) -> Result<(), AllShardsRefusal> {
-    const ROWS: [(TermProperty, AllShardsRefusal); 9] = [
+    const ROWS: [(TermProperty, AllShardsRefusal); 8] = [
         (TermProperty::Explained, AllShardsRefusal::Explained),
-        (TermProperty::Returning, AllShardsRefusal::Returning),
         (TermProperty::Samples, AllShardsRefusal::Samples),
         (TermProperty::SystemColumns, AllShardsRefusal::SystemColumns),
         (TermProperty::ObjectNumbers, AllShardsRefusal::ObjectNumbers),

@@ -62,6 +62,7 @@ fn each_shard_carries_out_what_its_rows_and_reference_tables_decide() {
     check(
         "update t set x = x + 1 -> 1 2 0
          delete from t -> 1 2 0
+         update t set x = 1 returning id -> 1 2 0
          delete from far where x > 3 -> 1 2
          update t set x = random() where id in (1, 2) or name like 'a%' -> 1 2 0
          update t as a set x = r.x from ref r where r.id = a.x -> 1 2 0 with queries
@@ -80,7 +81,6 @@ fn statements_that_a_shard_would_answer_otherwise_than_one_server_are_refused() 
         "select * from t -> not_update_or_delete
          insert into t values (1) -> not_update_or_delete
          explain update t set x = 1 -> explained
-         update t set x = 1 returning id -> returning
          update t set id = id + 1 -> key_changed
          update t set (x, id) = (1, 2) -> key_changed
          update t set x = u.x from u where u.id = t.id -> other_sharded

@@ -12,12 +12,13 @@ use crate::session_state::client_settings::EncodingEffect;
 use crate::sharding::bound_values::BoundValues;
 use crate::sharding::copy_parts::CopyParts;
 use crate::sharding::copy_plan::CopyPlan;
-use crate::sharding::insert_parts::insert_parts;
+use crate::sharding::insert_parts::{InsertPart, InsertParts, insert_parts};
 use crate::sharding::kept_plan::{EngineFit, NoEngine, TextPlan, TextRefusal};
 use crate::sharding::plan_wish::PlanWish;
 use crate::sharding::refusal_words;
+use crate::sharding::returned_rows::{ReturnedRows, RowOrder};
 use crate::sharding::shard_target::{ENGINE, ShardAim, ShardTarget, TransactionPart};
-use crate::sharding::spread_write::PartMessages;
+use crate::sharding::spread_write::{PartMessages, SpreadParts};
 use crate::sharding::text_plan::{NameCertainty, PlanFacts, may_be_kept, plan_of};
 use crate::sharding::{engine_settings, engine_snapshots, write_steps};
 use crate::statements::{PreparedStatement, Statement, StatementTrait};
@@ -26,7 +27,7 @@ use crate::{lazy_begin, participants, sharding};
 use std::rc::Rc;
 use weir_cache::{bind_holds_a_moment, says_a_moment};
 use weir_catalog::FIRST_USER_OID;
-use weir_shard::{BoundValue, ShardPlan, ShardRefusal, ValueFormat};
+use weir_shard::{AllShards, BoundValue, ShardPlan, ShardRefusal, ValueFormat};
 use weir_sql::facts::StatementVerb;
 use weir_sql::literal::LiteralGaps;
 use weir_wire::frame::{HEADER_BYTES, front, read_header, split_cstr};
@@ -42,6 +43,8 @@ enum Unaimed {
     /// Answers come first.
     Hold,
     Refused(Box<ErrorReport>),
+    /// An INSERT by parameters, whose rows belong to several shards.
+    ManyShards(ShardRefusal),
 }
 
 impl From<ErrorReport> for Unaimed {
@@ -118,6 +121,7 @@ fn set(s: &mut Session, aim: Result<ShardAim, Unaimed>) -> Option<MessagePlan> {
         Err(Unaimed::More) => Some(MessagePlan::Later(MessageFlow::More)),
         Err(Unaimed::Hold) => Some(MessagePlan::Later(MessageFlow::Hold)),
         Err(Unaimed::Refused(report)) => Some(MessagePlan::Refused(*report)),
+        Err(Unaimed::ManyShards(refusal)) => Some(MessagePlan::Refused(write_steps::cannot_spread(&refusal.to_string()))),
     }
 }
 
@@ -154,7 +158,7 @@ fn of_query(s: &mut Session, w: &Context, statement: &Statement) -> Result<Shard
             found => one_shard(s, w, statement, (found, engine), (place, None)),
         },
         TextPlan::Engine(fit) => to_engine(s, w, statement, *fit, (place, None)),
-        TextPlan::AllShards(shards) => to_all(s, w, (statement, shards), (place, None)),
+        TextPlan::AllShards(all) => to_all(s, w, (statement, all), (place, None)),
         TextPlan::CopyRows(plan) => copy_to_all(s, w, (statement, plan)),
         other => of_plan(other),
     }
@@ -163,8 +167,8 @@ fn of_query(s: &mut Session, w: &Context, statement: &Statement) -> Result<Shard
 fn of_bind(s: &mut Session, w: &Context, prepared: &PreparedStatement, statement: &Statement) -> Result<ShardAim, Unaimed> {
     let place = TextPlace::Parse(prepared);
     let plan = text_plan(s, w, statement, place)?;
-    if let TextPlan::AllShards(shards) = &*plan {
-        return all_ahead(s, w, (statement, shards), (place, key(b"")));
+    if let TextPlan::AllShards(all) = &*plan {
+        return all_ahead(s, w, (statement, all), (place, key(b"")));
     }
     if !matches!(*plan, TextPlan::OneShard { .. } | TextPlan::Engine(_)) {
         return of_plan(&plan);
@@ -177,7 +181,10 @@ fn of_bind(s: &mut Session, w: &Context, prepared: &PreparedStatement, statement
         return Err(Unaimed::More);
     }
     let body = s.up.whole_if_here(header).unwrap_or_default();
-    by_values(s, w, (&plan, statement), (prepared, values_of(body).unwrap_or_default()))
+    match by_values(s, w, (&plan, statement), (prepared, values_of(body).unwrap_or_default())) {
+        Err(Unaimed::ManyShards(refusal)) => insert_ahead(s, w, (statement, refusal), (prepared, key(b""))),
+        aimed => aimed,
+    }
 }
 
 /// The part of a Bind behind its names.
@@ -199,6 +206,11 @@ fn by_values(
     match plan {
         TextPlan::OneShard { plan, literals, engine } => {
             let found = shard(s, (plan, literals), place, BoundValues::read(values, prepared.types()).as_ref());
+            if let Err(refusal @ ShardRefusal::KeyOfManyShards) = found
+                && statement.verb == StatementVerb::Insert
+            {
+                return Err(Unaimed::ManyShards(refusal));
+            }
             one_shard(s, w, statement, (found, engine), (place, Some(values)))
         }
         TextPlan::Engine(fit) => to_engine(s, w, statement, *fit, (place, Some(values))),
@@ -209,14 +221,17 @@ fn by_values(
 fn of_parse(s: &mut Session, w: &Context, name: &[u8], prepared: &PreparedStatement) -> Result<ShardAim, Unaimed> {
     let place = TextPlace::Parse(prepared);
     let plan = text_plan(s, w, &prepared.statement, place)?;
-    if let TextPlan::AllShards(shards) = &*plan {
-        return all_ahead(s, w, (&prepared.statement, shards), (place, key(name)));
+    if let TextPlan::AllShards(all) = &*plan {
+        return all_ahead(s, w, (&prepared.statement, all), (place, key(name)));
     }
     if !matches!(*plan, TextPlan::OneShard { .. } | TextPlan::Engine(_)) {
         return of_plan(&plan);
     }
     match bind_behind(s.up.unseen(), key(name)) {
-        BindAhead::Here(values) => by_values(s, w, (&plan, &prepared.statement), (prepared, values)),
+        BindAhead::Here(values) => match by_values(s, w, (&plan, &prepared.statement), (prepared, values)) {
+            Err(Unaimed::ManyShards(refusal)) => insert_ahead(s, w, (&prepared.statement, refusal), (prepared, key(name))),
+            aimed => aimed,
+        },
         // Its description is the same everywhere, and a transaction that has not begun may be of another shard.
         BindAhead::None => Ok(ShardAim { target: ShardTarget::Any, part: TransactionPart::Outside }),
         BindAhead::More(bytes) if bytes <= LOOKED_AT_BYTES_MAX => {
@@ -308,16 +323,36 @@ fn asks_time(s: &Session, statement: &Statement, fit: EngineFit, (place, values)
 fn all_ahead(
     s: &mut Session,
     w: &Context,
-    statement: (&Statement, &[u16]),
+    (statement, all): (&Statement, &AllShards),
     (place, name): (TextPlace<'_>, &[u8]),
 ) -> Result<ShardAim, Unaimed> {
+    let rows_asked = if all.returns { RowsAsked::MustBeAll } else { RowsAsked::Any };
+    match bound_ahead(s, name, rows_asked)? {
+        Some(values) => to_all(s, w, (statement, all), (place, Some(&values))),
+        None => Ok(DESCRIBED_ANYWHERE),
+    }
+}
+
+/// The description of a statement is the same everywhere, and a transaction that has not begun may be of another shard.
+const DESCRIBED_ANYWHERE: ShardAim = ShardAim { target: ShardTarget::Any, part: TransactionPart::Outside };
+
+/// How many rows an Execute may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RowsAsked {
+    /// There are none to return.
+    Any,
+    MustBeAll,
+}
+
+/// The values of the only execution up to the Sync: a Bind behind its names. `None`: there is none.
+#[cold]
+fn bound_ahead(s: &mut Session, name: &[u8], rows: RowsAsked) -> Result<Option<Vec<u8>>, Unaimed> {
     match execution_ahead(s.up.unseen(), name) {
-        ExecutionAhead::Here(values) => {
-            let values = values.to_vec();
-            to_all(s, w, statement, (place, Some(&values)))
+        ExecutionAhead::Here { asked, .. } if asked > 0 && rows == RowsAsked::MustBeAll => {
+            Err(write_steps::cannot_spread("an Execute must ask for all rows of its RETURNING at once").into())
         }
-        // Its description is the same everywhere, and a transaction that has not begun may be of another shard.
-        ExecutionAhead::None => Ok(ShardAim { target: ShardTarget::Any, part: TransactionPart::Outside }),
+        ExecutionAhead::Here { values, .. } => Ok(Some(values.to_vec())),
+        ExecutionAhead::None => Ok(None),
         ExecutionAhead::More(bytes) if bytes <= LOOKED_AT_BYTES_MAX => {
             s.up.has_whole(bytes);
             Err(Unaimed::More)
@@ -333,22 +368,72 @@ fn all_ahead(
 /// Begins an INSERT of a Query message whose rows belong to several shards, each of which gets its own ones.
 #[cold]
 fn insert_on_all(s: &mut Session, w: &Context, statement: &Statement, refusal: ShardRefusal) -> Result<ShardAim, Unaimed> {
-    let parts = parts_of_insert(s, refusal).map_err(|why| write_steps::cannot_spread(&why))?;
-    let shards: Vec<u16> = parts.iter().map(|(shard, _)| *shard).collect();
-    let messages = |_: &Session| PartMessages::Own(parts.iter().map(|(_, text)| query_message(text.as_bytes()).into()).collect());
-    begin_on_all(s, w, (statement, &shards), (TextPlace::Message, None), messages)
+    let place = TextPlace::Message;
+    let all = parts_of_insert(s, place, None, refusal).map_err(|why| write_steps::cannot_spread(&why))?;
+    let messages = all.parts.iter().map(|part| query_message(part.text.as_bytes()).into()).collect();
+    insert_parts_on_all(s, w, (statement, &all), messages, (place, None))
 }
 
-fn parts_of_insert(s: &Session, refusal: ShardRefusal) -> Result<Vec<(u16, String)>, String> {
+/// Begins an INSERT by parameters in the same way. `name`: of its Parse, if that is looked at.
+#[cold]
+fn insert_ahead(
+    s: &mut Session,
+    w: &Context,
+    (statement, refusal): (&Statement, ShardRefusal),
+    (prepared, name): (&PreparedStatement, &[u8]),
+) -> Result<ShardAim, Unaimed> {
+    let Some(execution) = bound_ahead(s, name, RowsAsked::MustBeAll)? else { return Ok(DESCRIBED_ANYWHERE) };
+    let place = TextPlace::Parse(prepared);
+    let Some(values) = BoundValues::read(&execution, prepared.types()) else {
+        return Err(write_steps::cannot_spread(&refusal.to_string()).into());
+    };
+    let all = parts_of_insert(s, place, Some(&values), refusal).map_err(|why| write_steps::cannot_spread(&why))?;
+    if !all.are_short(execution.len(), usize::from(values.count())) {
+        return Err(too_long().into());
+    }
+    let last = all.parts.len() - 1;
+    let message = |(at, part): (usize, &InsertPart)| {
+        let mut out = Vec::new();
+        part.write_bound(&mut out, &values);
+        if at < last {
+            write_execution(&mut out, all.returns);
+        }
+        out.into()
+    };
+    let messages = all.parts.iter().enumerate().map(message).collect();
+    insert_parts_on_all(s, w, (statement, &all), messages, (place, Some(&execution)))
+}
+
+fn insert_parts_on_all(
+    s: &mut Session,
+    w: &Context,
+    (statement, all): (&Statement, &InsertParts),
+    messages: Box<[Box<[u8]>]>,
+    texts: (TextPlace<'_>, Option<&[u8]>),
+) -> Result<ShardAim, Unaimed> {
+    let shards: Vec<u16> = all.parts.iter().map(|part| part.shard).collect();
+    let returned = || ReturnedRows::new(RowOrder::OfRows(all.part_of_row.clone()), shards.len());
+    let parts = |_: &Session| SpreadParts {
+        messages: PartMessages::Own(messages),
+        sent: all.parts.iter().map(|part| part.rows).collect(),
+        returned: all.returns.then(returned),
+    };
+    begin_on_all(s, w, (statement, &shards), texts, parts)
+}
+
+fn parts_of_insert(
+    s: &Session,
+    place: TextPlace<'_>,
+    values: Option<&BoundValues<'_>>,
+    refusal: ShardRefusal,
+) -> Result<InsertParts, String> {
     let known = &s.account.known;
-    let text = std::str::from_utf8(TextPlace::Message.text(s).unwrap_or_default());
+    let text = std::str::from_utf8(place.text(s).unwrap_or_default());
     match (text, known.sharding.tables(), known.catalog(), s.recoding()) {
         (Ok(text), Some(tables), Some(catalog), EncodingEffect::None) => {
             let (path, certainty) = (classify::path_in(s, &catalog), NameCertainty::Known);
-            insert_parts(
-                text,
-                &PlanFacts { tables: &tables, catalog: &catalog, path: &path, certainty, prepared: &s.state.by_sql },
-            )
+            let facts = PlanFacts { tables: &tables, catalog: &catalog, path: &path, certainty, prepared: &s.state.by_sql };
+            insert_parts(text, &facts, values)
         }
         _ => Err(refusal.to_string()),
     }
@@ -359,11 +444,15 @@ fn parts_of_insert(s: &Session, refusal: ShardRefusal) -> Result<Vec<(u16, Strin
 fn to_all(
     s: &mut Session,
     w: &Context,
-    statement: (&Statement, &[u16]),
+    (statement, all): (&Statement, &AllShards),
     (place, values): (TextPlace<'_>, Option<&[u8]>),
 ) -> Result<ShardAim, Unaimed> {
-    let messages = |s: &Session| PartMessages::Same(part_message(s, place, values).into());
-    begin_on_all(s, w, statement, (place, values), messages)
+    let parts = |s: &Session| SpreadParts {
+        messages: PartMessages::Same(part_message(s, place, values, all.returns).into()),
+        sent: Box::default(),
+        returned: all.returns.then(|| ReturnedRows::new(RowOrder::ByShard, all.shards.len())),
+    };
+    begin_on_all(s, w, (statement, &all.shards), (place, values), parts)
 }
 
 /// Begins a COPY of a Query message. Rows of one shard go there as they are.
@@ -376,8 +465,12 @@ fn copy_to_all(s: &mut Session, w: &Context, (statement, plan): (&Statement, &Co
         return Err(write_steps::cannot_spread("the client's encoding is none of the server's").into());
     }
     let query = query_message(TextPlace::Message.text(s).unwrap_or_default());
-    let messages = |_: &Session| PartMessages::Copy(Box::new(CopyParts::new(plan.clone(), query.into())));
-    begin_on_all(s, w, (statement, &plan.shards), (TextPlace::Message, None), messages)
+    let parts = |_: &Session| SpreadParts {
+        messages: PartMessages::Copy(Box::new(CopyParts::new(plan.clone(), query.into()))),
+        sent: Box::default(),
+        returned: None,
+    };
+    begin_on_all(s, w, (statement, &plan.shards), (TextPlace::Message, None), parts)
 }
 
 #[cold]
@@ -386,7 +479,7 @@ fn begin_on_all(
     w: &Context,
     (statement, shards): (&Statement, &[u16]),
     (place, values): (TextPlace<'_>, Option<&[u8]>),
-    messages: impl FnOnce(&Session) -> PartMessages,
+    parts: impl FnOnce(&Session) -> SpreadParts,
 ) -> Result<ShardAim, Unaimed> {
     if s.transaction() == FAILED || matches!(s.lazy_begin, LazyBegin::Failed(_)) {
         // Any server gives the error of a failed transaction.
@@ -395,11 +488,14 @@ fn begin_on_all(
     if PlanWish::of(&s.state.settings) != PlanWish::Auto {
         return Err(sharding::against_wish("it writes rows of several shards").into());
     }
+    if matches!(place, TextPlace::Parse(prepared) if !prepared.user_types.is_empty()) {
+        return Err(write_steps::cannot_spread("types of parameters must be PostgreSQL's own").into());
+    }
     let text = place.text(s).unwrap_or_default();
     // The strings of a COPY are options.
     let asks_time = !statement.has(StatementTrait::CopiesIn)
         && (statement.has(StatementTrait::AsksTime) || says_a_moment(text) || values.is_some_and(bind_holds_a_moment));
-    if !write_steps::begin(s, w, (statement, shards, asks_time), messages)? {
+    if !write_steps::begin(s, w, (statement, shards, asks_time), parts)? {
         return Err(Unaimed::Hold);
     }
     write_steps::aim_again(s).unwrap_or_else(|| Ok(ShardTarget::Cluster.into())).map_err(Unaimed::from)
@@ -412,7 +508,7 @@ fn query_message(text: &[u8]) -> Vec<u8> {
 }
 
 /// The client's statement for a server to which its own message does not go.
-fn part_message(s: &Session, place: TextPlace<'_>, values: Option<&[u8]>) -> Vec<u8> {
+fn part_message(s: &Session, place: TextPlace<'_>, values: Option<&[u8]>, returns: bool) -> Vec<u8> {
     match place {
         TextPlace::Message => query_message(place.text(s).unwrap_or_default()),
         TextPlace::Parse(prepared) => {
@@ -421,11 +517,19 @@ fn part_message(s: &Session, place: TextPlace<'_>, values: Option<&[u8]>) -> Vec
             let values = values.unwrap_or_default();
             write::bind_head(&mut out, b"", b"", values.len());
             out.extend_from_slice(values);
-            write::message(&mut out, front::EXECUTE, |out| out.extend([0; 5]));
-            write::bare(&mut out, front::SYNC);
+            write_execution(&mut out, returns);
             out
         }
     }
+}
+
+/// Runs the unnamed portal, whose rows are described first if it `returns` any.
+fn write_execution(out: &mut Vec<u8>, returns: bool) {
+    if returns {
+        write::named(out, front::DESCRIBE, b'P', b"");
+    }
+    write::message(out, front::EXECUTE, |out| out.extend([0; 5]));
+    write::bare(out, front::SYNC);
 }
 
 /// The engine has no transaction with the session's statements elsewhere, and reads each shard in one snapshot.
@@ -568,8 +672,8 @@ enum BindAhead<'a> {
 }
 
 enum ExecutionAhead<'a> {
-    /// The Bind behind its names; one Execute and the Sync follow.
-    Here(&'a [u8]),
+    /// The Bind behind its names; one Execute and the Sync follow. `asked`: rows that the Execute asks for; 0 for all.
+    Here { values: &'a [u8], asked: u32 },
     /// No Bind comes before the Sync.
     None,
     /// As many bytes are needed to know.
@@ -580,7 +684,7 @@ enum ExecutionAhead<'a> {
 
 /// Looks for the execution of a statement whose Parse or Bind is the first message. `name`: of the Parse.
 fn execution_ahead<'a>(here: &'a [u8], name: &[u8]) -> ExecutionAhead<'a> {
-    let (mut at, mut bound, mut runs, mut is_other) = (0, None, 0, false);
+    let (mut at, mut bound, mut runs, mut asked, mut is_other) = (0, None, 0, 0, false);
     loop {
         let rest = &here[at..];
         let header = match read_header(rest) {
@@ -604,12 +708,13 @@ fn execution_ahead<'a>(here: &'a [u8], name: &[u8]) -> ExecutionAhead<'a> {
             front::EXECUTE => {
                 runs += 1;
                 is_other |= bound.is_none() || body.first() != Some(&0);
+                asked = body.get(1..).and_then(|rows| rows.first_chunk::<4>()).map_or(0, |rows| u32::from_be_bytes(*rows));
             }
             front::DESCRIBE => {}
             front::CLOSE => is_other |= runs == 0,
             front::SYNC | front::FLUSH | front::QUERY => {
                 return match (bound, is_other) {
-                    (Some(values), false) if runs == 1 && header.tag == front::SYNC => ExecutionAhead::Here(values),
+                    (Some(values), false) if runs == 1 && header.tag == front::SYNC => ExecutionAhead::Here { values, asked },
                     (None, _) if here.first() == Some(&front::PARSE) => ExecutionAhead::None,
                     _ => ExecutionAhead::Otherwise,
                 };
@@ -672,14 +777,15 @@ mod tests {
         let close = || written(front::CLOSE, b"P\0");
         let flush = || written(front::FLUSH, b"");
         let told = |messages: &[Vec<u8>]| match execution_ahead(&messages.concat(), b"s") {
-            ExecutionAhead::Here(values) => String::from_utf8(values.to_vec()).unwrap(),
+            ExecutionAhead::Here { values, asked } => format!("{} {asked}", String::from_utf8_lossy(values)),
             ExecutionAhead::None => "none".to_owned(),
             ExecutionAhead::More(_) => "more".to_owned(),
             ExecutionAhead::Otherwise => "otherwise".to_owned(),
         };
         for (messages, expected) in [
-            (vec![parse(), bind(b""), describe(), execute(b""), sync()], "values"),
-            (vec![bind(b""), execute(b""), close(), sync()], "values"),
+            (vec![parse(), bind(b""), describe(), execute(b""), sync()], "values 0"),
+            (vec![bind(b""), execute(b""), close(), sync()], "values 0"),
+            (vec![bind(b""), written(front::EXECUTE, &[0, 0, 0, 0, 1]), sync()], "values 1"),
             (vec![parse(), written(front::DESCRIBE, b"Ss\0"), sync()], "none"),
             (vec![parse(), parse(), sync()], "none"),
             (vec![parse(), flush(), bind(b"")], "none"),

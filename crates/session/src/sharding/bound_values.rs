@@ -1,13 +1,16 @@
 //! Parameters of a Bind message with the types that its Parse declared. Source: `exec_bind_message` in postgres.c.
 
+use std::cell::Cell;
 use weir_shard::{BoundValue, ValueFormat};
 
 pub struct BoundValues<'m> {
     /// Two bytes each: none, one for all, or one for each parameter.
     formats: &'m [u8],
     count: u16,
-    /// Length and bytes of each parameter.
+    /// Length and bytes of each parameter, and what follows them.
     values: &'m [u8],
+    /// A parameter, and the values from it on: most are asked for in order.
+    next: Cell<(usize, &'m [u8])>,
     /// Four bytes each.
     types: &'m [u8],
 }
@@ -18,21 +21,51 @@ impl<'m> BoundValues<'m> {
         let (formats, rest) = numbers(values)?;
         let (count, values) = rest.split_first_chunk::<2>()?;
         let types = types.get(2..).unwrap_or_default();
-        Some(BoundValues { formats, count: u16::from_be_bytes(*count), values, types })
+        Some(BoundValues { formats, count: u16::from_be_bytes(*count), values, next: Cell::new((0, values)), types })
+    }
+
+    pub fn count(&self) -> u16 {
+        self.count
+    }
+
+    /// Number of types that the Parse declares.
+    pub fn declared(&self) -> u16 {
+        u16::try_from(self.types.len() / 4).unwrap_or(u16::MAX)
+    }
+
+    /// Writes a Bind behind its names, with NULL for all values but some.
+    pub fn write_some(&self, out: &mut Vec<u8>, is_kept: impl Fn(u32) -> bool) {
+        const NULL: [u8; 4] = (-1_i32).to_be_bytes();
+        out.extend(u16::try_from(self.formats.len() / 2).unwrap_or(0).to_be_bytes());
+        out.extend_from_slice(self.formats);
+        out.extend(self.count.to_be_bytes());
+        let mut rest = self.values;
+        for number in 1..=u32::from(self.count) {
+            let Some((_, behind)) = value(rest) else { break };
+            let whole = &rest[..rest.len() - behind.len()];
+            out.extend_from_slice(if is_kept(number) { whole } else { &NULL });
+            rest = behind;
+        }
+        out.extend_from_slice(rest);
     }
 
     /// `number`: from 1, as in `$1`. `None`: there is no such parameter, or the message is malformed.
     pub fn get(&self, number: u32) -> Option<BoundValue<'m>> {
         let at = usize::try_from(number).ok()?.checked_sub(1).filter(|at| *at < usize::from(self.count))?;
-        let mut rest = self.values;
+        let (mut next, mut rest) = self.next.get();
+        if next > at {
+            (next, rest) = (0, self.values);
+        }
         let mut bytes = None;
-        for _ in 0..=at {
+        for _ in next..=at {
             (bytes, rest) = value(rest)?;
         }
+        self.next.set((at + 1, rest));
         Some(BoundValue { type_oid: self.type_of(at), format: self.format_of(at)?, bytes })
     }
 
-    fn type_of(&self, at: usize) -> u32 {
+    /// `at`: from 0. 0: none is declared.
+    pub fn type_of(&self, at: usize) -> u32 {
         let four = self.types.get(4 * at..).and_then(|types| types.first_chunk::<4>());
         four.map_or(0, |four| u32::from_be_bytes(*four))
     }
@@ -91,6 +124,7 @@ mod tests {
         assert_eq!(values.get(1), Some(BoundValue { type_oid: 23, format: ValueFormat::Text, bytes: Some(b"7") }));
         assert_eq!(values.get(2), Some(BoundValue { type_oid: 0, format: ValueFormat::Text, bytes: None }));
         assert_eq!((values.get(0), values.get(3)), (None, None));
+        assert_eq!(values.get(1).and_then(|value| value.bytes), Some(&b"7"[..]), "out of order");
         for formats in [&[0, 1][..], &[0, 1, 0, 1]] {
             let binary = bind(formats, &[Some(&[0, 0, 0, 7]), Some(b"")]);
             let values = BoundValues::read(&binary, TYPES).unwrap();

@@ -23,7 +23,7 @@ pub fn takes_rows(s: &Session) -> bool {
 }
 
 fn copy_of(s: &mut Session) -> Option<&mut CopyParts> {
-    match &mut s.sharding.write.as_mut()?.messages {
+    match &mut s.sharding.write.as_mut()?.parts.messages {
         PartMessages::Copy(copy) => Some(copy),
         PartMessages::Same(_) | PartMessages::Own(_) => None,
     }
@@ -71,7 +71,7 @@ pub fn on_data(s: &mut Session, w: &Context, header: MessageHeader) -> MessageFl
         return MessageFlow::More;
     }
     let mut write = s.sharding.write.take();
-    let taken = match write.as_deref_mut().map(|write| &mut write.messages) {
+    let taken = match write.as_deref_mut().map(|write| &mut write.parts.messages) {
         Some(PartMessages::Copy(copy)) => copy.take(&s.up.unseen()[HEADER_BYTES..here]),
         Some(PartMessages::Same(_) | PartMessages::Own(_)) | None => Ok(false),
     };

@@ -4,7 +4,7 @@ use crate::sharding::copy_plan::CopyPlan;
 use std::cell::RefCell;
 use std::rc::Rc;
 use weir_cache::{bind_holds_a_moment, says_a_moment};
-use weir_shard::{AllShardsRefusal, EngineRefusal, ShardPlan, ShardRefusal};
+use weir_shard::{AllShards, AllShardsRefusal, EngineRefusal, ShardPlan, ShardRefusal};
 use weir_sql::facts::QualifiedName;
 use weir_sql::literal::LiteralGaps;
 
@@ -22,8 +22,8 @@ pub enum TextPlan {
     },
     /// About rows of several shards; the engine has the answer.
     Engine(EngineFit),
-    /// Changes rows of several shards, each of which carries it out by itself; in the order of the visits.
-    AllShards(Box<[u16]>),
+    /// Changes rows of several shards, each of which carries it out by itself.
+    AllShards(AllShards),
     /// Takes rows of several shards, each of which gets its own.
     CopyRows(Box<CopyPlan>),
     Refused(TextRefusal),

@@ -43,7 +43,7 @@ pub fn shown_shard(
         TextPlan::Anywhere | TextPlan::Cluster => None,
         TextPlan::Refused(refusal) => Some(ShownShard::Refused(refusal_words::report(&refusal).message)),
         TextPlan::Engine(_) => Some(ShownShard::Engine),
-        TextPlan::AllShards(shards) if participants::spans_shards(config, known) => Some(ShownShard::All(shards.to_vec())),
+        TextPlan::AllShards(all) if participants::spans_shards(config, known) => Some(ShownShard::All(all.shards)),
         TextPlan::CopyRows(plan) if participants::spans_shards(config, known) => Some(ShownShard::All(plan.shards.to_vec())),
         TextPlan::AllShards(_) | TextPlan::CopyRows(_) => {
             Some(ShownShard::Refused(write_steps::cannot_spread(write_steps::NOT_SPANNED).message))
@@ -66,8 +66,8 @@ pub fn shown_shard(
 }
 
 fn of_insert(text: &str, facts: &PlanFacts<'_>) -> ShownShard {
-    match insert_parts(text, facts) {
-        Ok(parts) => ShownShard::All(parts.into_iter().map(|(shard, _)| shard).collect()),
+    match insert_parts(text, facts, None) {
+        Ok(all) => ShownShard::All(all.parts.iter().map(|part| part.shard).collect()),
         Err(why) => ShownShard::Refused(write_steps::cannot_spread(&why).message),
     }
 }

@@ -1,7 +1,8 @@
-//! The state of an UPDATE or DELETE that each shard of its table carries out by itself. `write_steps` carries it out.
+//! The state of a statement that each shard of its table carries out by itself, or its rows of. `write_steps` carries it out.
 
-use crate::fault::ErrorReport;
+use crate::fault::{ErrorReport, sqlstate};
 use crate::sharding::copy_parts::CopyParts;
+use crate::sharding::returned_rows::ReturnedRows;
 
 /// Whose the transaction is in which a statement is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub enum WriteStep {
     Committed,
     /// The commit failed, and all is rolled back.
     NotCommitted(ErrorReport),
+    /// All servers are done, and their answers are not one: the client's transaction must fail.
+    Spoiled(ErrorReport),
 }
 
 pub struct SpreadWrite {
@@ -39,9 +42,19 @@ pub struct SpreadWrite {
     pub told: u64,
     pub owner: TransactionOwner,
     pub step: WriteStep,
-    pub messages: PartMessages,
+    pub parts: SpreadParts,
     /// True if the client's message is Weir's copy, which goes on with the statement.
     pub is_again: bool,
+}
+
+/// What the servers of a statement get, and what they may answer.
+#[derive(Debug)]
+pub struct SpreadParts {
+    pub messages: PartMessages,
+    /// Rows of an INSERT for each server; empty for other statements.
+    pub sent: Box<[u64]>,
+    /// With RETURNING.
+    pub returned: Option<ReturnedRows>,
 }
 
 /// Messages of a statement for the servers of its shards.
@@ -49,22 +62,22 @@ pub struct SpreadWrite {
 pub enum PartMessages {
     /// For all servers but the last one, which gets the client's own.
     Same(Box<[u8]>),
-    /// For each server, the last one included.
+    /// For each server, the last one included: it gets its own in place of the client's Query or Bind.
     Own(Box<[Box<[u8]>]>),
     /// Rows that the client sends behind its statement.
     Copy(Box<CopyParts>),
 }
 
 impl SpreadWrite {
-    pub fn new(shards: &[u16], owner: TransactionOwner, messages: PartMessages) -> SpreadWrite {
+    pub fn new(shards: &[u16], owner: TransactionOwner, parts: SpreadParts) -> SpreadWrite {
         let step = if shards.len() > 1 { WriteStep::Due } else { WriteStep::Last };
-        let is_again = matches!(messages, PartMessages::Copy(_));
-        SpreadWrite { shards: shards.into(), at: 0, rows: 0, told: 0, owner, step, messages, is_again }
+        let is_again = matches!(parts.messages, PartMessages::Copy(_));
+        SpreadWrite { shards: shards.into(), at: 0, rows: 0, told: 0, owner, step, parts, is_again }
     }
 
     /// For the server whose turn it is, other than the last one.
     pub fn message(&self) -> &[u8] {
-        match &self.messages {
+        match &self.parts.messages {
             PartMessages::Same(message) => message,
             PartMessages::Own(messages) => messages.get(self.at).map_or(&[], |message| message),
             PartMessages::Copy(copy) => copy.message(),
@@ -73,11 +86,34 @@ impl SpreadWrite {
 
     /// The message for the last server, in place of the client's.
     pub fn last_message(&self) -> Option<&[u8]> {
-        match &self.messages {
+        match &self.parts.messages {
             PartMessages::Same(_) => None,
             PartMessages::Own(messages) => messages.last().map(|message| &**message),
             PartMessages::Copy(copy) => Some(copy.message()),
         }
+    }
+
+    /// Rows that the servers return, if the client gets them.
+    pub fn returned(&self) -> Option<&ReturnedRows> {
+        self.parts.returned.as_ref()
+    }
+
+    /// With the number of the server whose turn it is.
+    pub fn returned_now(&mut self) -> Option<(&mut ReturnedRows, usize)> {
+        let at = self.at;
+        self.parts.returned.as_mut().map(|returned| (returned, at))
+    }
+
+    /// Why the statement must fail, though the server whose turn it is has carried it out. `told`: its rows.
+    pub fn fault(&self, told: u64) -> Option<ErrorReport> {
+        if self.parts.sent.get(self.at).is_some_and(|sent| told > *sent) {
+            // In one row alone PostgreSQL allows them.
+            let text = "set-returning functions are not allowed in VALUES";
+            return Some(ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, text));
+        }
+        let fault = self.parts.returned.as_ref()?.fault()?;
+        let text = format!("the statement writes rows of several shards, and its RETURNING cannot be answered: {fault}");
+        Some(ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, text))
     }
 
     /// The shard whose turn it is.
@@ -91,7 +127,7 @@ impl SpreadWrite {
             return;
         }
         self.rows = self.rows.saturating_add(std::mem::take(&mut self.told));
-        let next = match &mut self.messages {
+        let next = match &mut self.parts.messages {
             PartMessages::Copy(copy) => copy.next_place(),
             PartMessages::Same(_) | PartMessages::Own(_) => Some(self.at + 1),
         };
@@ -110,6 +146,9 @@ impl SpreadWrite {
     pub fn undone(&mut self) {
         if self.step == WriteStep::Sent {
             (self.step, self.told) = (WriteStep::Due, 0);
+            if let Some((returned, at)) = self.returned_now() {
+                returned.forget(at);
+            }
         }
     }
 
@@ -132,11 +171,25 @@ impl SpreadWrite {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sharding::returned_rows::RowOrder;
+
+    fn parts(messages: PartMessages) -> SpreadParts {
+        SpreadParts { messages, sent: Box::new([2, 3]), returned: Some(ReturnedRows::new(RowOrder::ByShard, 2)) }
+    }
+
+    #[test]
+    fn a_server_cannot_insert_more_rows_than_it_has() {
+        let mut write = SpreadWrite::new(&[1, 0], TransactionOwner::Weir, parts(PartMessages::Same(Box::default())));
+        for (at, told, is_fault) in [(0, 2, false), (0, 1, false), (0, 3, true), (1, 3, false), (1, 4, true)] {
+            write.at = at;
+            assert_eq!(write.fault(told).is_some(), is_fault, "{at} {told}");
+        }
+    }
 
     #[test]
     fn each_server_may_have_a_message_of_its_own() {
         let own = [&b"one"[..], b"two"].map(Box::from);
-        let mut write = SpreadWrite::new(&[1, 0], TransactionOwner::Weir, PartMessages::Own(Box::new(own)));
+        let mut write = SpreadWrite::new(&[1, 0], TransactionOwner::Weir, parts(PartMessages::Own(Box::new(own))));
         assert_eq!((write.message(), write.last_message()), (&b"one"[..], Some(&b"two"[..])));
         write.step = WriteStep::Sent;
         write.done();
@@ -145,7 +198,7 @@ mod tests {
 
     #[test]
     fn servers_have_their_turns_and_the_last_one_gets_the_clients_message() {
-        let mut write = SpreadWrite::new(&[1, 2, 0], TransactionOwner::Client, PartMessages::Same(Box::default()));
+        let mut write = SpreadWrite::new(&[1, 2, 0], TransactionOwner::Client, parts(PartMessages::Same(Box::default())));
         for (shard, is_due) in [(1, true), (2, true), (0, false)] {
             assert_eq!((write.shard(), write.is_due()), (shard, is_due));
             if is_due {

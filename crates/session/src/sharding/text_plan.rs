@@ -6,7 +6,8 @@ use crate::sharding::kept_plan::{EngineFit, NoEngine, NoSpread, TextPlan, TextRe
 use crate::statements::{Statement, StatementTrait};
 use weir_catalog::{Catalog, SearchPath, StatementNames, UsedNames, builtin};
 use weir_shard::{
-    EngineReadiness, RelationKind, ShardPlan, ShardRefusal, ShardTables, ShardedRelation, all_shards, engine_takes, plan,
+    AllShards, EngineReadiness, RelationKind, ShardPlan, ShardRefusal, ShardTables, ShardedRelation, all_shards, engine_takes,
+    plan,
 };
 use weir_sql::facts::{QualifiedName, StateKind, StatementVerb, TransactionEnd, TransactionVerb};
 use weir_sql::key_terms;
@@ -165,12 +166,12 @@ fn is_change(terms: &KeyTerms) -> bool {
 }
 
 /// The shards of a statement that each of them carries out by itself. Users' functions that are volatile are refused before.
-fn all_fit(names: Option<&StatementNames>, terms: &KeyTerms, facts: &PlanFacts<'_>) -> Result<Box<[u16]>, NoSpread> {
+fn all_fit(names: Option<&StatementNames>, terms: &KeyTerms, facts: &PlanFacts<'_>) -> Result<AllShards, NoSpread> {
     let all = all_shards(terms, |name| facts.kind(name)).map_err(NoSpread::Refused)?;
     let functions = names.map(StatementNames::functions).unwrap_or_default();
     match functions.iter().find(|function| all.has_queries && builtin::is_free_of_server(&function.name)) {
         Some(function) => Err(NoSpread::Chance(function.name.clone())),
-        None => Ok(all.shards.into()),
+        None => Ok(all),
     }
 }
 

@@ -1,8 +1,9 @@
-//! An UPDATE or DELETE that each shard of its table carries out by itself.
+//! An UPDATE or DELETE that each shard of its table carries out by itself, or an INSERT that each carries out for its own rows.
 //!
 //! The servers get it one behind the other, each within the transaction that the session has there (`participants`). Weir sends it to all but the last
 //! one while the client's message waits, and adds up the rows that they tell. The client's own message goes to the last one, and the command tag of its
-//! answer is changed to tell of all rows. An error of one server is the error of the statement.
+//! answer is changed to tell of all rows. An error of one server is the error of the statement. Rows of RETURNING are kept until the last server has
+//! answered.
 //!
 //! Outside of a transaction block the transaction is Weir's: it begins before the first server gets the statement, and the end of the last answer waits
 //! for the commit (`SessionStep::Participants`).
@@ -13,18 +14,19 @@ use crate::fault::{ErrorReport, sqlstate};
 use crate::flow::MessageFlow;
 use crate::handle::OverdueStatement;
 use crate::loss::{LossOutcome, TransactionAfterLoss, loss_words};
-use crate::replies::ExpectedReply;
-use crate::session::{IDLE, MessageFate, Session, SessionServer, WITHIN};
+use crate::replies::{ExpectedReply, RowSubject};
+use crate::session::{IDLE, MessageFate, Session, SessionServer, SubstituteFault, WITHIN};
 use crate::sharding::copy_steps;
+use crate::sharding::returned_rows::message_of;
 use crate::sharding::shard_target::{ShardAim, ShardTarget};
 pub use crate::sharding::spread_refusal::cannot_spread;
-use crate::sharding::spread_write::{PartMessages, SpreadWrite, TransactionOwner, WriteStep};
+use crate::sharding::spread_write::{PartMessages, SpreadParts, SpreadWrite, TransactionOwner, WriteStep};
 use crate::statement_statistics::statement_rows::rows_of_tag;
 use crate::statements::Statement;
 use crate::{concern, participants, sharding, timing};
 use weir_config::PoolMode;
 use weir_wire::back::read_report;
-use weir_wire::frame::{HEADER_BYTES, MessageHeader, back, read_header};
+use weir_wire::frame::{HEADER_BYTES, MessageHeader, back, front, read_header};
 use weir_wire::write;
 
 /// Where `participants::spans_shards` is false.
@@ -53,7 +55,7 @@ pub fn begin(
     s: &mut Session,
     w: &Context,
     (statement, shards, asks_time): (&Statement, &[u16], bool),
-    messages: impl FnOnce(&Session) -> PartMessages,
+    parts: impl FnOnce(&Session) -> SpreadParts,
 ) -> Result<bool, ErrorReport> {
     if let Some(why) = refusal(s, w, statement, asks_time) {
         return Err(cannot_spread(why));
@@ -74,8 +76,8 @@ pub fn begin(
         s.sharding.untie();
     }
     s.intake.replay.iter_mut().for_each(|record| record.spoil());
-    let messages = messages(s);
-    s.sharding.write = Some(Box::new(SpreadWrite::new(shards, owner, messages)));
+    let parts = parts(s);
+    s.sharding.write = Some(Box::new(SpreadWrite::new(shards, owner, parts)));
     Ok(true)
 }
 
@@ -133,7 +135,58 @@ pub fn send_part(s: &mut Session, w: &Context) -> MessageFlow {
 /// A server other than the last one tells its rows.
 pub fn note_rows(s: &mut Session, header: MessageHeader) {
     let rows = s.down.whole(header).map_or(0, rows_of_tag);
-    s.sharding.write.iter_mut().for_each(|write| write.told = rows);
+    let Some(write) = &mut s.sharding.write else { return };
+    write.told = rows;
+    if let Some(fault) = write.fault(rows) {
+        write.step = WriteStep::Failed(fault);
+    }
+}
+
+/// What becomes of a server's message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReturnedMessage {
+    /// It is none of the rows and descriptions.
+    Other,
+    Kept,
+    /// More of it must arrive.
+    More,
+}
+
+/// Keeps a row that a server returns. Columns are compared with those of the servers before.
+#[cold]
+pub fn on_returned(s: &mut Session, header: MessageHeader) -> ReturnedMessage {
+    let Some(subject) = s.replies().row_subject().filter(|_| matches!(header.tag, back::DATA_ROW | back::ROW_DESCRIPTION)) else {
+        return ReturnedMessage::Other;
+    };
+    let is_last = s.sharding.write.as_ref().is_some_and(|write| !write.is_ahead());
+    let Some((returned, at)) = s.sharding.write.as_mut().and_then(|write| write.returned_now()) else {
+        return ReturnedMessage::Other;
+    };
+    let is_described_apart = subject == RowSubject::Description;
+    if !returned.has_room(header) {
+        if is_described_apart {
+            return ReturnedMessage::Other;
+        }
+        s.down.eat(header);
+        return ReturnedMessage::Kept;
+    }
+    if !s.down.has_whole(header.frame_bytes()) {
+        return ReturnedMessage::More;
+    }
+    let message = message_of(s.down.unseen(), header);
+    if header.tag == back::DATA_ROW {
+        returned.add(at, message);
+    } else {
+        returned.describe(&message[HEADER_BYTES..]);
+        if is_described_apart {
+            return ReturnedMessage::Other;
+        }
+        if is_last {
+            returned.keep_description(message);
+        }
+    }
+    s.down.eat(header);
+    ReturnedMessage::Kept
 }
 
 /// A server other than the last one has refused the statement.
@@ -152,12 +205,37 @@ pub fn send_last(s: &mut Session, w: &Context, header: MessageHeader) -> bool {
     let Some(write) = &s.sharding.write else { return false };
     let Some(message) = write.last_message() else { return false };
     let message = message.to_vec();
-    if matches!(write.messages, PartMessages::Copy(_)) {
+    if matches!(write.parts.messages, PartMessages::Copy(_)) {
         s.expect(ExpectedReply::CopyEnd);
     }
     s.up.eat(header);
     s.up.extra(&w.buffers).extend_from_slice(&message);
     true
+}
+
+/// True if the last server gets its own messages in place of the client's Bind.
+pub fn has_own_bind(s: &Session) -> bool {
+    s.sharding.write.as_ref().is_some_and(|write| write.last_message().is_some())
+}
+
+/// Sends the last server its own Parse and Bind in place of the client's Bind. The caller has noted both.
+#[cold]
+pub fn bind_last(s: &mut Session, w: &Context, header: MessageHeader) {
+    send_last(s, w, header);
+    // The unnamed statement is the server's part now, and the client's own one comes again when it is used.
+    if let Some(conn) = s.conn_mut() {
+        conn.unnamed = None;
+    }
+}
+
+/// Has the last server describe the rows of a portal that it has just bound, whether the client asks for it or not.
+#[cold]
+pub fn describe_last(s: &mut Session, w: &Context) {
+    if s.sharding.write.as_ref().is_none_or(|write| write.returned().is_none()) {
+        return;
+    }
+    write::named(s.up.extra(&w.buffers), front::DESCRIBE, b'P', b"");
+    s.upstream_mut().into_iter().for_each(|upstream| upstream.replies.push(ExpectedReply::PartDescribeOurs));
 }
 
 /// Makes later messages wait behind the client's last message of the statement.
@@ -222,7 +300,13 @@ pub fn holds_back(s: &mut Session) -> bool {
     }
     match status_behind(s.down.unseen()) {
         StatusBehind::Is(WITHIN) => {
-            s.sharding.write.iter_mut().for_each(|write| write.step = WriteStep::Commits);
+            let told = s.down.whole(header).map_or(0, rows_of_tag);
+            let Some(write) = &mut s.sharding.write else { return false };
+            if let Some(fault) = write.fault(told) {
+                write.step = WriteStep::NotCommitted(fault);
+                return false;
+            }
+            write.step = WriteStep::Commits;
             s.wake();
             true
         }
@@ -291,21 +375,33 @@ pub fn commit_broke(s: &mut Session, w: &Context, fault: &ErrorReport) {
 
 /// Tells the client the tag of all servers, or why there is none, in place of the last server's. True if so.
 pub fn tell_tag(s: &mut Session, w: &Context, header: MessageHeader) -> bool {
-    let Some(write) = &s.sharding.write else { return false };
+    let Some(write) = &mut s.sharding.write else { return false };
     let rows = write.rows;
     match write.step.clone() {
         WriteStep::Last | WriteStep::Committed => {
             let Some(body) = s.down.whole(header) else { return false };
+            if let Some(fault) = write.fault(rows_of_tag(body)) {
+                write.step = WriteStep::Spoiled(fault);
+                s.down.eat(header);
+                return true;
+            }
             let tag = tag_of_all(body, rows);
             s.down.eat(header);
-            write::command_complete(s.down.extra(&w.buffers), &tag);
+            let out = s.down.extra(&w.buffers);
+            write.returned().into_iter().for_each(|returned| returned.write(out));
+            write::command_complete(out, &tag);
             s.upstream_mut().into_iter().for_each(|upstream| upstream.tally.note_rows(rows));
         }
         WriteStep::NotCommitted(fault) => {
             s.down.eat(header);
             s.say_error(w, &fault);
         }
-        WriteStep::Due | WriteStep::Sent | WriteStep::Failed(_) | WriteStep::Takes | WriteStep::Commits => return false,
+        WriteStep::Due
+        | WriteStep::Sent
+        | WriteStep::Failed(_)
+        | WriteStep::Takes
+        | WriteStep::Commits
+        | WriteStep::Spoiled(_) => return false,
     }
     true
 }
@@ -316,6 +412,23 @@ pub fn before_ready(s: &mut Session) {
     if is_over && !s.replies().is_our_turn() {
         s.down.change(HEADER_BYTES, IDLE);
     }
+}
+
+/// Makes the client's transaction fail on the last server in place of its ReadyForQuery, where the answers of the servers are not one. True if so.
+#[cold]
+pub fn fails_late(s: &mut Session, w: &Context) -> bool {
+    let Some(write) = &mut s.sharding.write else { return false };
+    let WriteStep::Spoiled(fault) = &write.step else { return false };
+    let refusal = SubstituteFault { parameters: None, fault: fault.clone() };
+    write.step = WriteStep::Last;
+    let Some(SessionServer { conn, upstream }) = &mut s.server else { return false };
+    write::query(s.up.extra(&w.buffers), "refused by the proxy");
+    upstream.replies.push(ExpectedReply::QueryRefused);
+    upstream.brought.refusals.push_back(refusal);
+    conn.unnamed = None;
+    upstream.raise_barrier();
+    timing::asked(s, w);
+    true
 }
 
 /// The client has the end of the answer. A transaction of Weir's that has failed on the last server is rolled back.

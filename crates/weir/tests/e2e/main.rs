@@ -102,6 +102,7 @@ mod sessions;
 mod shard_command;
 mod shard_copy;
 mod shard_engine;
+mod shard_returning;
 mod shard_transactions;
 mod shard_writes;
 mod sharding;

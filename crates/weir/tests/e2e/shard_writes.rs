@@ -172,8 +172,6 @@ fn rows_of_an_insert_that_cannot_be_told_apart_stay_together() {
     let spread = ground("");
     let mut client = spread.client();
     for (text, why) in [
-        ("insert into accounts values (901, 1, 'x'), (902, 1, 'y'), (903, 1, 'z') returning id", "RETURNING"),
-        ("insert into accounts values (901, 1, 'x'), (902, 1, 'y'), (903, 1, 'z') on conflict do nothing", "ON CONFLICT"),
         ("insert into accounts values (901, 1, 'x'), /* and */ (902, 1, 'y'), (903, 1, 'z')", "comments"),
         ("insert into accounts values (901, 1, E'x'), (902, 1, 'y'), (903, 1, 'z')", "prefixes"),
         ("insert into accounts values (901, 1, now()::text), (902, 1, 'y'), (903, 1, 'z')", "time of the transaction"),
@@ -188,7 +186,6 @@ fn rows_of_an_insert_that_cannot_be_told_apart_stay_together() {
     let text = "insert into accounts values (901, 1, 'x'), (902, 1, 'y'), (903, 1, 'z'), (904, 1, 'z'), (905, 1, 'z')";
     let route = client.rows(&format!("show route for '{}'", text.replace('\'', "''")));
     assert_eq!(route[0][..2], ["shards 0,1,2".to_owned(), "0,1,2".to_owned()].map(|of| of));
-    assert_eq!(ask(&mut client, How::Extended, text, &[]).failure.as_deref(), Some("0A000"), "by its parameters only");
     assert_eq!(rows(&spread), rows_of_whole(&spread));
 }
 
@@ -281,7 +278,8 @@ fn statements_that_the_shards_cannot_carry_out_together_are_refused() {
         client.run("rollback");
     };
     for (text, why) in [
-        ("update accounts set balance = 1 returning id", "RETURNING"),
+        ("update accounts set balance = 1 returning now()", "time of the transaction"),
+        ("update accounts set balance = 1 returning ctid", "ctid"),
         ("update accounts set id = id + 1", "sets the shard key"),
         ("update accounts set note = p.note from plain p where p.id = accounts.balance", "a table of shard 0 only"),
         ("update accounts set balance = (select max(b.balance) from accounts b)", "reads a sharded table, too"),
