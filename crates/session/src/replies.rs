@@ -332,7 +332,8 @@ impl ReplyQueue {
             ExpectedReply::PartOurs | ExpectedReply::Query | ExpectedReply::QueryChange | ExpectedReply::Execute => {
                 Some(RowSubject::Statement)
             }
-            ExpectedReply::PartDescribeOurs | ExpectedReply::Describe => Some(RowSubject::Description),
+            // The client's own Describe may be of a statement, whose formats are not those of the Bind.
+            ExpectedReply::PartDescribeOurs => Some(RowSubject::Description),
             _ => None,
         }
     }

@@ -89,6 +89,8 @@ pub struct ShardTables {
     engine: EngineReadiness,
     /// Tables whose rows the engine would not give as the shards have them; the reason.
     unfit_for_engine: HashMap<QualifiedName, String>,
+    /// Columns whose values tell no time, whatever text gives them.
+    timeless: HashMap<QualifiedName, HashSet<String>>,
 }
 
 impl ShardTables {
@@ -126,6 +128,20 @@ impl ShardTables {
             self.unfit_for_engine.entry(table).or_insert(reason);
         }
         self
+    }
+
+    /// `columns`: tables, each with a column whose values tell no time.
+    #[must_use]
+    pub fn with_timeless_columns(mut self, columns: impl IntoIterator<Item = (QualifiedName, String)>) -> ShardTables {
+        for (table, column) in columns {
+            self.timeless.entry(table).or_default().insert(column);
+        }
+        self
+    }
+
+    /// True if no text that is written to the column is read as a time, such as `today`. False in doubt. `table` has its schema.
+    pub fn is_timeless(&self, table: &QualifiedName, column: &str) -> bool {
+        self.timeless.get(table).is_some_and(|columns| columns.contains(column))
     }
 
     pub fn engine(&self) -> &EngineReadiness {

@@ -13,6 +13,14 @@ pub struct InsertRows {
     /// What stands behind the rows: nothing, `ON CONFLICT` or `RETURNING`.
     behind: Range<usize>,
     parameters: Vec<RowParameter>,
+    strings: Vec<RowString>,
+}
+
+/// A string that alone is a value of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct RowString {
+    place: Range<usize>,
+    column: usize,
 }
 
 /// One use of a parameter in a row.
@@ -30,19 +38,72 @@ impl InsertRows {
     pub fn of(text: &str) -> Option<InsertRows> {
         let bytes = text.as_bytes();
         let mut at = behind_values(bytes)?;
-        let (mut rows, mut parameters) = (Vec::new(), Vec::new());
+        let mut found = InsertRows { rows: Vec::new(), behind: 0..0, parameters: Vec::new(), strings: Vec::new() };
         loop {
             at = behind_blanks(bytes, at);
-            let end = behind_row(bytes, at, rows.len(), &mut parameters)?;
-            rows.push(at..end);
+            let end = found.add_row(bytes, at)?;
+            found.rows.push(at..end);
             at = behind_blanks(bytes, end);
             if bytes.get(at) != Some(&b',') {
                 break;
             }
             at += 1;
         }
-        let behind = at..behind_clauses(bytes, at)?;
-        Some(InsertRows { rows, behind, parameters })
+        found.behind = at..behind_clauses(bytes, at)?;
+        Some(found)
+    }
+
+    /// The end of the row that begins here. Adds what stands in it.
+    fn add_row(&mut self, text: &[u8], start: usize) -> Option<usize> {
+        if text.get(start) != Some(&b'(') {
+            return None;
+        }
+        let (mut at, mut depth, mut column) = (start + 1, 1_u32, 0);
+        let mut value = start + 1;
+        while at < text.len() {
+            let end = behind_token(text, at)?;
+            let is_alone = || {
+                let is_ended = matches!(text.get(behind_blanks(text, end)), Some(b',' | b')'));
+                depth == 1 && is_ended && behind_blanks(text, value) == at
+            };
+            match text[at] {
+                b'(' => depth += 1,
+                b')' => depth -= 1,
+                b',' if depth == 1 => (column, value) = (column + 1, end),
+                b'\'' if is_alone() => self.strings.push(RowString { place: at..end, column }),
+                b'$' => {
+                    let number = std::str::from_utf8(&text[at + 1..end]).ok()?.parse().ok()?;
+                    self.parameters.push(RowParameter { number, row: self.rows.len(), column: is_alone().then_some(column) });
+                }
+                _ => {}
+            }
+            at = end;
+            if depth == 0 {
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    /// The text without strings that alone are the values of some columns.
+    pub fn without_strings(&self, text: &str, is_of: impl Fn(usize) -> bool) -> String {
+        let (mut rest, mut at) = (String::new(), 0);
+        for string in self.strings.iter().filter(|string| is_of(string.column)) {
+            rest.push_str(&text[at..string.place.start]);
+            at = string.place.end;
+        }
+        rest + &text[at..]
+    }
+
+    /// True if clauses behind the rows may compute with their values: they have casts or calls. True in doubt.
+    pub fn computes_behind(&self, text: &str) -> bool {
+        let behind = &text[self.behind.clone()];
+        let words = behind.split_inclusive('(').filter(|part| part.ends_with('('));
+        let is_call = |part: &str| {
+            let word = part.trim_end_matches('(').trim_end().rsplit(|byte: char| byte.is_whitespace()).next();
+            !word.is_some_and(|word| word.eq_ignore_ascii_case("conflict"))
+        };
+        behind.contains(':') || words.into_iter().any(is_call)
     }
 
     pub fn count(&self) -> usize {
@@ -107,35 +168,6 @@ fn behind_values(text: &[u8]) -> Option<usize> {
     None
 }
 
-/// The end of the row that begins here. Adds its parameters.
-fn behind_row(text: &[u8], start: usize, row: usize, parameters: &mut Vec<RowParameter>) -> Option<usize> {
-    if text.get(start) != Some(&b'(') {
-        return None;
-    }
-    let (mut at, mut depth, mut column) = (start + 1, 1_u32, 0);
-    let mut value = start + 1;
-    while at < text.len() {
-        let end = behind_token(text, at)?;
-        match text[at] {
-            b'(' => depth += 1,
-            b')' => depth -= 1,
-            b',' if depth == 1 => (column, value) = (column + 1, end),
-            b'$' => {
-                let number = std::str::from_utf8(&text[at + 1..end]).ok()?.parse().ok()?;
-                let is_alone =
-                    behind_blanks(text, value) == at && matches!(text.get(behind_blanks(text, end)), Some(b',' | b')'));
-                parameters.push(RowParameter { number, row, column: (is_alone && depth == 1).then_some(column) });
-            }
-            _ => {}
-        }
-        at = end;
-        if depth == 0 {
-            return Some(at);
-        }
-    }
-    None
-}
-
 /// The end of the clauses behind the rows, without the semicolon.
 fn behind_clauses(text: &[u8], start: usize) -> Option<usize> {
     let (mut at, mut end) = (start, start);
@@ -188,6 +220,33 @@ mod tests {
         let rows = InsertRows::of("insert into a values ($1, $2::int, '$9'), ( $3 , f($4), ($1))").unwrap();
         let uses: Vec<_> = rows.parameters().iter().map(|used| (used.number, used.row, used.column)).collect();
         assert_eq!(uses, [(1, 0, Some(0)), (2, 0, None), (3, 1, Some(0)), (4, 1, None), (1, 1, None)]);
+    }
+
+    #[test]
+    fn strings_of_some_columns_may_be_left_out() {
+        let text = "insert into a values (1, 'now', 'x,'), (2, ' today' , 'now'), (3, 'now' || '', f('now')) returning id";
+        let rows = InsertRows::of(text).unwrap();
+        assert_eq!(
+            rows.without_strings(text, |column| column == 1),
+            "insert into a values (1, , 'x,'), (2,  , 'now'), (3, 'now' || '', f('now')) returning id"
+        );
+        assert_eq!(rows.without_strings(text, |_| false), text);
+    }
+
+    #[test]
+    fn clauses_behind_the_rows_that_may_compute_are_known() {
+        for (behind, expected) in [
+            ("", false),
+            ("returning id, note", false),
+            ("on conflict (id) do update set note = excluded.note", false),
+            ("returning note::timestamp", true),
+            ("returning cast (note as timestamp)", true),
+            ("returning f(note)", true),
+            ("on conflict (lower(note)) do nothing", true),
+        ] {
+            let text = format!("insert into a values (1), (2) {behind}");
+            assert_eq!(InsertRows::of(&text).unwrap().computes_behind(&text), expected, "{behind}");
+        }
     }
 
     #[test]

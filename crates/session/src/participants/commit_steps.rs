@@ -62,7 +62,8 @@ fn refusal(s: &Session, statement: &Statement) -> Option<ErrorReport> {
     }
     let why = if participants::is_tie(statement) {
         "it may leave something on one server that the others lack"
-    } else if statement.has(StatementTrait::AsksTime) && shard != first {
+    } else if statement.has(StatementTrait::AsksTime) && shard != first && !s.sharding.has_write() {
+        // A statement on several shards is judged when it begins.
         "it asks for the time of the transaction, which began on another server"
     } else {
         return None;

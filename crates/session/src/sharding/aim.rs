@@ -371,7 +371,7 @@ fn insert_on_all(s: &mut Session, w: &Context, statement: &Statement, refusal: S
     let place = TextPlace::Message;
     let all = parts_of_insert(s, place, None, refusal).map_err(|why| write_steps::cannot_spread(&why))?;
     let messages = all.parts.iter().map(|part| query_message(part.text.as_bytes()).into()).collect();
-    insert_parts_on_all(s, w, (statement, &all), messages, (place, None))
+    insert_parts_on_all(s, w, (statement, &all), messages, place)
 }
 
 /// Begins an INSERT by parameters in the same way. `name`: of its Parse, if that is looked at.
@@ -401,7 +401,7 @@ fn insert_ahead(
         out.into()
     };
     let messages = all.parts.iter().enumerate().map(message).collect();
-    insert_parts_on_all(s, w, (statement, &all), messages, (place, Some(&execution)))
+    insert_parts_on_all(s, w, (statement, &all), messages, place)
 }
 
 fn insert_parts_on_all(
@@ -409,7 +409,7 @@ fn insert_parts_on_all(
     w: &Context,
     (statement, all): (&Statement, &InsertParts),
     messages: Box<[Box<[u8]>]>,
-    texts: (TextPlace<'_>, Option<&[u8]>),
+    place: TextPlace<'_>,
 ) -> Result<ShardAim, Unaimed> {
     let shards: Vec<u16> = all.parts.iter().map(|part| part.shard).collect();
     let returned = || ReturnedRows::new(RowOrder::OfRows(all.part_of_row.clone()), shards.len());
@@ -418,7 +418,7 @@ fn insert_parts_on_all(
         sent: all.parts.iter().map(|part| part.rows).collect(),
         returned: all.returns.then(returned),
     };
-    begin_on_all(s, w, (statement, &shards), texts, parts)
+    begin_on_all(s, w, (statement, &shards, all.asks_time), place, parts)
 }
 
 fn parts_of_insert(
@@ -452,7 +452,10 @@ fn to_all(
         sent: Box::default(),
         returned: all.returns.then(|| ReturnedRows::new(RowOrder::ByShard, all.shards.len())),
     };
-    begin_on_all(s, w, (statement, &all.shards), (place, values), parts)
+    let text = place.text(s).unwrap_or_default();
+    let says_it = says_a_moment(text) || values.is_some_and(bind_holds_a_moment);
+    let asks_time = says_it || statement.has(StatementTrait::AsksTime);
+    begin_on_all(s, w, (statement, &all.shards, asks_time), place, parts)
 }
 
 /// Begins a COPY of a Query message. Rows of one shard go there as they are.
@@ -470,15 +473,17 @@ fn copy_to_all(s: &mut Session, w: &Context, (statement, plan): (&Statement, &Co
         sent: Box::default(),
         returned: None,
     };
-    begin_on_all(s, w, (statement, &plan.shards), (TextPlace::Message, None), parts)
+    // The strings of the text are options.
+    let asks_time = false;
+    begin_on_all(s, w, (statement, &plan.shards, asks_time), TextPlace::Message, parts)
 }
 
 #[cold]
 fn begin_on_all(
     s: &mut Session,
     w: &Context,
-    (statement, shards): (&Statement, &[u16]),
-    (place, values): (TextPlace<'_>, Option<&[u8]>),
+    (statement, shards, asks_time): (&Statement, &[u16], bool),
+    place: TextPlace<'_>,
     parts: impl FnOnce(&Session) -> SpreadParts,
 ) -> Result<ShardAim, Unaimed> {
     if s.transaction() == FAILED || matches!(s.lazy_begin, LazyBegin::Failed(_)) {
@@ -491,10 +496,6 @@ fn begin_on_all(
     if matches!(place, TextPlace::Parse(prepared) if !prepared.user_types.is_empty()) {
         return Err(write_steps::cannot_spread("types of parameters must be PostgreSQL's own").into());
     }
-    let text = place.text(s).unwrap_or_default();
-    // The strings of a COPY are options.
-    let asks_time = !statement.has(StatementTrait::CopiesIn)
-        && (statement.has(StatementTrait::AsksTime) || says_a_moment(text) || values.is_some_and(bind_holds_a_moment));
     if !write_steps::begin(s, w, (statement, shards, asks_time), parts)? {
         return Err(Unaimed::Hold);
     }

@@ -4,10 +4,11 @@ use crate::sharding::bound_values::BoundValues;
 use crate::sharding::text_plan::PlanFacts;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use weir_cache::{bind_holds_a_moment, says_a_moment};
 use weir_shard::{InsertedKeys, ShardRefusal, in_order};
 use weir_sql::insert_rows::{InsertRows, RowParameter};
 use weir_sql::key_terms;
-use weir_sql::key_terms::TermProperty;
+use weir_sql::key_terms::{KeyTerms, TermProperty};
 use weir_sql::literal::LiteralGaps;
 use weir_wire::frame::front;
 use weir_wire::write;
@@ -30,6 +31,8 @@ pub struct InsertParts {
     pub part_of_row: Vec<usize>,
     /// True if the statement has RETURNING.
     pub returns: bool,
+    /// True if it may ask for the time of the transaction, which each server has for itself.
+    pub asks_time: bool,
 }
 
 pub struct InsertPart {
@@ -57,6 +60,7 @@ pub fn insert_parts(text: &str, facts: &PlanFacts<'_>, values: Option<&BoundValu
     if !keeps_types(rows.parameters(), |number| value(number).is_some_and(|value| value.type_oid != 0)) {
         return Err(TYPES.to_owned());
     }
+    let asks_time = asks_time(text, facts, &rows, (&terms, values));
     let order = in_order(&shards);
     let part_of = |shard: &u16| order.iter().position(|of| of == shard).unwrap_or(0);
     let part_of_row: Vec<usize> = shards.iter().map(part_of).collect();
@@ -68,7 +72,34 @@ pub fn insert_parts(text: &str, facts: &PlanFacts<'_>, values: Option<&BoundValu
         InsertPart { shard: *shard, text: rows.with_rows(text, of_part()), rows: of_part().count() as u64, parameters }
     });
     let parts = parts.collect();
-    Ok(InsertParts { parts, part_of_row, returns: terms.properties.has(TermProperty::Returning) })
+    Ok(InsertParts { parts, part_of_row, returns: terms.properties.has(TermProperty::Returning), asks_time })
+}
+
+/// True in doubt. Texts that are values of columns without a time, as of a note, are not read as moments, nor are dates that a cast gives.
+fn asks_time(
+    text: &str,
+    facts: &PlanFacts<'_>,
+    rows: &InsertRows,
+    (terms, values): (&KeyTerms, Option<&BoundValues<'_>>),
+) -> bool {
+    let write = terms.writes.first();
+    let names = write.map(|write| facts.inserted_columns(write)).unwrap_or_default();
+    let computes = rows.computes_behind(text);
+    let is_timeless = |column: usize| {
+        let of = write.zip(names.get(column));
+        !computes && of.is_some_and(|(write, name)| facts.is_timeless(&write.relation, name))
+    };
+    let mut timed: Vec<u32> =
+        rows.parameters().iter().filter(|used| !used.column.is_some_and(is_timeless)).map(|used| used.number).collect();
+    timed.sort_unstable();
+    let holds = |values: &BoundValues<'_>| {
+        let mut bind = Vec::new();
+        values.write_some(&mut bind, |number| timed.binary_search(&number).is_ok());
+        bind_holds_a_moment(&bind)
+    };
+    terms.properties.has(TermProperty::TransactionTime)
+        || says_a_moment(rows.without_strings(text, is_timeless).as_bytes())
+        || values.is_some_and(holds)
 }
 
 /// True if PostgreSQL finds the types of parameters in each part as it does in the whole: at the first use in the text.

@@ -11,7 +11,7 @@ use weir_shard::{
 };
 use weir_sql::facts::{QualifiedName, StateKind, StatementVerb, TransactionEnd, TransactionVerb};
 use weir_sql::key_terms;
-use weir_sql::key_terms::{KeyTerms, NoTerms, StatementKind, TermProperty};
+use weir_sql::key_terms::{KeyTerms, NoTerms, StatementKind, TermProperty, WriteAction, WriteTerms};
 use weir_sql::literal::LiteralGaps;
 
 /// How far a name without a schema is known to mean a relation of the catalog.
@@ -51,6 +51,20 @@ impl PlanFacts<'_> {
             Some(ShardedRelation::Reader | ShardedRelation::Unusable(_)) => RelationKind::Unknown,
             None => RelationKind::Single,
         }
+    }
+
+    /// Names of the columns that an INSERT into a sharded table gives values, in order.
+    pub(super) fn inserted_columns<'w>(&'w self, write: &'w WriteTerms) -> &'w [String] {
+        match (&write.action, self.kind(&write.relation)) {
+            (WriteAction::Insert { columns, .. }, _) if !columns.is_empty() => columns,
+            (WriteAction::Insert { .. }, RelationKind::Sharded(table)) => &table.columns,
+            _ => &[],
+        }
+    }
+
+    /// True if no text that is written to the column of a sharded table is read as a time. False in doubt.
+    pub(super) fn is_timeless(&self, table: &QualifiedName, column: &str) -> bool {
+        self.relation(table).is_some_and(|(whole, _)| self.tables.is_timeless(&whole, column))
     }
 
     fn is_touched(&self, text: &str) -> bool {

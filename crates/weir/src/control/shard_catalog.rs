@@ -80,6 +80,14 @@ pub const UNFIT_COLUMNS: &str = "SELECT n.nspname, c.relname, (pg_catalog.array_
     1560,1562,1700,1790,2950,2970,3220,3614,3615,3802,3904,3906,3908,3910,3912,3926,4072,4451,4532,4533,4534,4535,4536,5038,5069}'\
     ::pg_catalog.oid[]) GROUP BY 1, 2";
 
+/// Gives schema, table and column of columns whose values tell no time, whatever text gives them: truth values, numbers, texts, JSON and the like; to be
+/// asked in the engine.
+pub const TIMELESS_COLUMNS: &str = "SELECT n.nspname, c.relname, a.attname \
+    FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace \
+    JOIN pg_catalog.pg_attribute AS a ON a.attrelid OPERATOR(pg_catalog.=) c.oid AND a.attnum OPERATOR(pg_catalog.>) 0 AND NOT a.attisdropped \
+    WHERE c.relkind OPERATOR(pg_catalog.=) 'p' \
+    AND a.atttypid OPERATOR(pg_catalog.=) ANY ('{16,17,20,21,23,25,114,700,701,1042,1043,1700,2950,3802}'::pg_catalog.oid[])";
+
 /// A table of the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardedTable {
@@ -147,7 +155,7 @@ fn key(row: &[Option<String>]) -> Option<ShardKey> {
 }
 
 pub fn own_texts() -> Vec<String> {
-    vec![SHARDED_TABLES.to_owned(), UNFIT_COLUMNS.to_owned()]
+    vec![SHARDED_TABLES.to_owned(), UNFIT_COLUMNS.to_owned(), TIMELESS_COLUMNS.to_owned()]
 }
 
 #[cfg(test)]

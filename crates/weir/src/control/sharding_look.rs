@@ -5,7 +5,7 @@
 use crate::control::control_conn::ControlConn;
 use crate::control::control_context::ControlContext;
 use crate::control::engine_state::{self, ENGINE_NOTE, ENGINE_NOTE_THERE, EngineNote, EngineSeen, Fingerprint};
-use crate::control::shard_catalog::{SHARDED_TABLES, UNFIT_COLUMNS};
+use crate::control::shard_catalog::{SHARDED_TABLES, TIMELESS_COLUMNS, UNFIT_COLUMNS};
 use crate::log::{Level, LogOrigin};
 use crate::runtime::pool::server_conn::OpenError;
 use weir_catalog::CatalogQuery;
@@ -89,12 +89,12 @@ pub async fn look(
         return Ok(());
     }
     let readers = if rows.is_empty() { Vec::new() } else { readers(line).await? };
-    let unfit = match &mut watch.engine {
-        Some(engine) => unfit_columns(engine).await?,
-        None => Vec::new(),
+    let (unfit, timeless) = match &mut watch.engine {
+        Some(engine) => (columns(engine, UNFIT_COLUMNS).await?, columns(engine, TIMELESS_COLUMNS).await?),
+        None => (Vec::new(), Vec::new()),
     };
     let tables = ShardTables::of_rows(&database.name, &rows, readers, &shards);
-    let tables = tables.with_unfit_columns(unfit).with_engine(readiness.clone());
+    let tables = tables.with_unfit_columns(unfit).with_timeless_columns(timeless).with_engine(readiness.clone());
     tell(c, database, &tables);
     tell_readiness(c, database, &watch.readiness, &readiness);
     database.sharding.publish(tables);
@@ -133,9 +133,9 @@ fn first_cell(rows: &[Vec<Option<String>>]) -> Option<String> {
     rows.first()?.first()?.clone()
 }
 
-/// Not cancel safe.
-async fn unfit_columns(engine: &mut ControlConn) -> Result<Vec<(QualifiedName, String)>, ShardingError> {
-    let rows = engine.query(UNFIT_COLUMNS).await?;
+/// Tables, each with a column. Not cancel safe.
+async fn columns(engine: &mut ControlConn, sql: &'static str) -> Result<Vec<(QualifiedName, String)>, ShardingError> {
+    let rows = engine.query(sql).await?;
     let column = |row: Vec<Option<String>>| {
         let mut cells = row.into_iter().map(Option::unwrap_or_default);
         Some((QualifiedName { schema: cells.next()?, name: cells.next()? }, cells.next()?))
