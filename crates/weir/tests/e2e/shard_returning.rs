@@ -1,5 +1,6 @@
 //! An INSERT of rows of several shards by bound parameters, and RETURNING of statements on several shards.
 
+use crate::support::driver::{self, Login};
 use crate::support::ground::wait_until;
 use crate::support::raw::{Message, tags};
 use crate::support::spread::{Answer, How, SHARDS, Spread, ask};
@@ -485,4 +486,35 @@ fn a_server_that_is_lost_or_a_statement_that_is_cancelled_leaves_nothing() {
         assert_eq!(told, expected, "{shard}: the session goes on");
         client.run("delete from accounts where id > 100");
     }
+}
+
+#[test]
+fn a_driver_inserts_many_rows_and_gets_their_numbers() {
+    let spread = ground("");
+    let login = Login::new(spread.proxy.port(), "postgres", "");
+    driver::block_on(async {
+        let (mut client, _mover) = driver::connect(&login).await.unwrap();
+        let rows: Vec<String> = (0..50).map(|row| format!("(${}, ${}, ${})", 3 * row + 1, 3 * row + 2, 3 * row + 3)).collect();
+        let text = format!("insert into accounts (id, balance, note) values {} returning id, note", rows.join(", "));
+        let statement = client.prepare(&text).await.unwrap();
+        for first in [1000, 2000] {
+            let values: Vec<(i32, i32, String)> = (0..50).map(|at| (first + (7 * at) % 50, at, format!("row {at}"))).collect();
+            let parameters: Vec<&(dyn tokio_postgres::types::ToSql + Sync)> =
+                values.iter().flat_map(|(id, balance, note)| [id as _, balance as _, note as _]).collect();
+            let transaction = client.transaction().await.unwrap();
+            let told = transaction.query(&statement, &parameters).await.unwrap();
+            transaction.rollback().await.unwrap();
+            let again = client.query(&statement, &parameters).await.unwrap();
+            for told in [told, again] {
+                let told: Vec<(i32, String)> = told.iter().map(|row| (row.get(0), row.get(1))).collect();
+                let expected: Vec<(i32, String)> = values.iter().map(|(id, _, note)| (*id, note.clone())).collect();
+                assert_eq!(told, expected);
+            }
+            let error = client.query(&statement, &parameters).await.unwrap_err();
+            assert_eq!(error.code().map(tokio_postgres::error::SqlState::code), Some("23505"));
+        }
+        let told = client.query("delete from accounts where id >= $1 returning id", &[&1000]).await.unwrap();
+        assert_eq!(told.len(), 100);
+    });
+    wait_until("all parts to end", || is_over(&spread));
 }
