@@ -62,7 +62,11 @@ fn check_rows(spread: &Spread, case: &str) {
 }
 
 /// Texts with their values.
-const INSERTS: [(&str, &[&str]); 24] = [
+const INSERTS: [(&str, &[&str]); 25] = [
+    (
+        "insert into accounts values ($1, 1, 'x'), ($2, 2, 'y'), ($3, 3, 'z') returning id, repeat(note, 1000000)",
+        &["171", "172", "173"],
+    ),
     (
         "insert into accounts values ($1, 1, $2), ($3, 2, 'as of today'), ($4, 3, $2) returning *",
         &["151", "do it now", "152", "153"],
@@ -171,7 +175,7 @@ fn answers_are_those_of_one_server() {
             }
         }
         // A commit of the client's own.
-        let (text, values) = INSERTS[6];
+        let (text, values) = INSERTS[7];
         client.run("begin");
         let told = ask(&mut client, How::Extended, text, values);
         assert_eq!(told.rows.iter().flatten().flatten().collect::<Vec<_>>(), ["301", "302", "303", "304"]);

@@ -236,7 +236,7 @@ const READS: &[(&str, Order, &[&str])] = &[
 const REFUSED: &[(&str, &[&str])] = &[
     (
         "INSERT of rows of several shards",
-        &["insert into shops values (1001), (1002), (1003), (1004) returning id", "insert into shops default values"],
+        &["insert into shops values (1001), (1002), (1003), (1004) returning now()", "insert into shops default values"],
     ),
     (
         "INSERT ... SELECT",
@@ -247,7 +247,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     (
         "writes to several shards",
         &[
-            "update people set name = 'x' returning id",
+            "update people set name = 'x' returning ctid",
             "update people set name = now()::text where id in (1, 2, 3, 4, 5)",
             "delete from visits using people where people.id = person and paid is null",
             "update visits set paid = 1 from shops where shop = shops.id",
@@ -266,11 +266,11 @@ const REFUSED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "MERGE, and ON CONFLICT without the key",
+        "MERGE, and ON CONFLICT that sets the key or inserts rows of a query",
         &[
             "merge into shops using (select 1 as id) n on shops.id = n.id when matched then do nothing",
             "insert into shops select 1 on conflict do nothing",
-            "insert into people (id) values (1), (2), (3), (4) on conflict (id) do update set name = 'x'",
+            "insert into people (id) values (1), (2), (3), (4) on conflict (id) do update set id = 7",
         ],
     ),
     (
