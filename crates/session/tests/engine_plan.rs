@@ -83,7 +83,7 @@ fn told(text: &str, engine: EngineReadiness) -> String {
                 (Err(refusal), Err(why)) => format!("{}, {}", refusal.name(), reason(&why)),
             }
         }
-        TextPlan::AllShards(shards) => format!("shards {shards:?}"),
+        TextPlan::AllShards(all) => format!("shards {:?}{}", all.shards, if all.returns { " returning" } else { "" }),
         TextPlan::CopyRows(plan) => format!("rows by {} of {:?}", plan.key_at, plan.columns),
         TextPlan::Refused(TextRefusal::Copy(why)) => format!("no copy: {why}"),
         TextPlan::Refused(TextRefusal::Spread(_, NoSpread::Refused(why))) => why.name().into(),
@@ -110,7 +110,7 @@ fn a_change_of_several_shards_goes_to_each_of_them() {
         ("update orders set note = random()::text where id in (1, 2, 3)", "shards [1, 0]"),
         ("delete from orders using countries c where c.id = day", "shards [1, 0]"),
         ("update orders set note = 'x' from countries where random() < 0.5", "chance random"),
-        ("update orders set note = 'x' returning id", "returning"),
+        ("update orders set note = 'x' returning id", "shards [1, 0] returning"),
         ("update orders set note = (select note from single)", "single_relation"),
         ("delete from orders where id = 1", "shard 0"),
         ("update orders set id = 1 where id = 2", "key_changed, not_one_query"),
