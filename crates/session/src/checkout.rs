@@ -98,7 +98,8 @@ fn keep(s: &mut Session, w: &Context, statement: &Statement, placement: Option<T
 #[cold]
 fn leave_shard(s: &mut Session, w: &Context) -> ConnKeeping {
     let is_over = s.replies().is_settled();
-    if s.sharding.has_executed() || (is_over && (s.transaction() != IDLE || s.pin().is_some())) {
+    let is_executed = s.sharding.has_executed() && !participants::may_go_on(s, w);
+    if is_executed || (is_over && (s.transaction() != IDLE || s.pin().is_some())) {
         return ConnKeeping::Decided(participants::change_shard(s, w).then(|| again(s)));
     }
     leave_reader(s, w);

@@ -6,8 +6,9 @@ use crate::query_cache::QueryCache;
 use crate::read_retry::ReadRetry;
 use crate::rerun::repeatable::RerunConcern;
 use crate::sequences::SequenceTracking;
-use crate::session::Session;
+use crate::session::{IDLE, Session};
 use crate::session_state::SessionState;
+use crate::sharding::savepoints;
 use crate::statement_log::StatementLog;
 use crate::timing::StatementTiming;
 use crate::unit::{ReadyStatus, SessionConcern, StatementMessage};
@@ -31,6 +32,10 @@ pub fn sent(s: &mut Session, w: &Context, header: MessageHeader, unit: Statement
 #[inline]
 pub fn ready(s: &mut Session, w: &Context, ended: ReadyStatus) {
     s.sharding.note_ready();
+    if matches!(ended, ReadyStatus::BySync(_)) {
+        s.sharding.note_synced();
+    }
+    savepoints::on_ready(s, ended.status() == IDLE);
     StatementTiming::ready(s, w, ended);
     StatementLog::ready(s, w, ended);
     ReadRetry::ready(s, w, ended);

@@ -15,7 +15,7 @@ use crate::replies::ExpectedReply;
 use crate::session::{
     ClientStatement, LocalPortal, MessageSkip, MisreadExtent, PreparedChange, Session, SessionServer, SubstituteFault,
 };
-use crate::sharding::write_steps;
+use crate::sharding::{savepoints, write_steps};
 use crate::statements::{self, ParseNaming, PreparedStatement, Statement, StatementTrait};
 use crate::stats::StatCounter;
 use crate::unit::StatementMessage;
@@ -80,7 +80,7 @@ pub fn on_parse(s: &mut Session, w: &Context, header: MessageHeader) -> Result<M
     if own_answers::is_in_doubt(s, &prepared.statement) {
         return Ok(MessageFlow::Hold);
     }
-    if ours(s, &prepared).is_some() {
+    if ours(s, w, &prepared).is_some() {
         return Ok(parse_local(s, w, header, name, prepared));
     }
     if w.is_sharded() {
@@ -121,7 +121,7 @@ fn parse_taken(
 ) -> Result<MessageFlow, ErrorReport> {
     let name = split_cstr(body_here(s.up.unseen(), header)).map_or(&b""[..], |(name, _)| name);
     let fault = already_exists(name);
-    if ours(s, prepared).is_none() {
+    if ours(s, w, prepared).is_none() {
         if let Some(flow) = checkout::try_now(s, w, &prepared.statement) {
             return Ok(flow);
         }
@@ -347,7 +347,7 @@ pub fn on_bind(s: &mut Session, w: &Context, header: MessageHeader) -> Result<Me
     if own_answers::is_in_doubt(s, &prepared.statement) {
         return Ok(MessageFlow::Hold);
     }
-    if ours(s, &prepared).is_some_and(|local| !is_command(local) || runs_at_once(s, header)) {
+    if ours(s, w, &prepared).is_some_and(|local| !is_command(local) || runs_at_once(s, header)) {
         return bind_local(s, w, header, prepared);
     }
     let unknown = match s.misread(&prepared.statement) {
@@ -384,6 +384,9 @@ pub fn on_bind(s: &mut Session, w: &Context, header: MessageHeader) -> Result<Me
         return Ok(MessageFlow::Next);
     }
     note_bound(s, w, &prepared, statement, header);
+    if w.is_sharded() {
+        savepoints::note_bind(s, statement, portal_bytes == 0);
+    }
     if server_name == ServerName::None {
         s.up.pass(header, &w.buffers);
         describe_part(s, w);
@@ -647,13 +650,13 @@ fn begin_unknown(s: &mut Session, w: &Context, header: MessageHeader, is_bind: b
 }
 
 /// Commands with parameters go to a server, which refuses them.
-fn ours<'a>(s: &Session, prepared: &'a PreparedStatement) -> Option<&'a LocalStatement> {
+fn ours<'a>(s: &Session, w: &Context, prepared: &'a PreparedStatement) -> Option<&'a LocalStatement> {
     let takes_none = || prepared.types().starts_with(&[0, 0]);
-    own_answers::is_ours(s, &prepared.statement).filter(|local| !is_command(local) || takes_none())
+    own_answers::is_ours(s, w, &prepared.statement).filter(|local| !is_command(local) || takes_none())
 }
 
 fn is_command(local: &LocalStatement) -> bool {
-    matches!(local, LocalStatement::Begin(_) | LocalStatement::End(_))
+    matches!(local, LocalStatement::Begin(_) | LocalStatement::End(_) | LocalStatement::Savepoint(_))
 }
 
 /// True if a Bind to the unnamed portal without parameters is followed by its Execute: nothing else can use the portal.
@@ -737,7 +740,7 @@ pub fn on_describe(s: &mut Session, w: &Context, header: MessageHeader) -> Resul
         StatementShape::UNKNOWN => DescribeTarget::Name(key.into()),
         _ => DescribeTarget::AnyName,
     };
-    if let Some(local) = ours(s, &prepared) {
+    if let Some(local) = ours(s, w, &prepared) {
         if !s.may_speak() {
             return Ok(hold(s, w));
         }
@@ -810,8 +813,15 @@ pub fn on_execute(s: &mut Session, w: &Context, header: MessageHeader) -> Result
             (false, _) => {}
         }
     }
+    if savepoints::waits_for_execute(s) && !s.up.has_whole(header.frame_bytes()) {
+        return Ok(MessageFlow::More);
+    }
+    let is_unnamed = body_here(s.up.unseen(), header).first() == Some(&0);
     let flow = pass_unknown(s, w, header, ExpectedReply::Execute);
     if flow == Ok(MessageFlow::Next) {
+        if is_unnamed {
+            savepoints::note_execute(s);
+        }
         s.sharding.note_executed();
         w.count(WorkerCounter::StatementsExtended);
     }
@@ -933,6 +943,7 @@ pub fn on_sync(s: &mut Session, w: &Context, header: MessageHeader) -> MessageFl
     reuse::synced(s);
     s.sharding.note_synced();
     write_steps::hold_others(s);
+    savepoints::note_sync(s);
     timing::asked(s, w);
     s.up.pass(header, &w.buffers);
     MessageFlow::Next

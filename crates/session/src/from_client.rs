@@ -11,7 +11,7 @@ use crate::plan::{self, MessagePlan};
 use crate::replies::ExpectedReply;
 use crate::routing::classify;
 use crate::session::{IDLE, MessageSkip, MisreadExtent, PreparedChange, Session, SessionServer, SubstituteFault};
-use crate::sharding::{copy_steps, engine_snapshots, write_steps};
+use crate::sharding::{copy_steps, engine_snapshots, savepoints, write_steps};
 use crate::statements::{self, Statement};
 use crate::status::SessionActivity;
 use crate::unit::StatementMessage;
@@ -283,7 +283,7 @@ fn send_query(s: &mut Session, w: &Context, header: MessageHeader, statement: Rc
     if own_answers::is_in_doubt(s, &statement) {
         return Ok(MessageFlow::Hold);
     }
-    if let Some(local) = own_answers::is_ours(s, &statement) {
+    if let Some(local) = own_answers::is_ours(s, w, &statement) {
         if !s.may_speak() || s.replies().is_unsynced() {
             return Ok(settle_first(s, w));
         }
@@ -325,6 +325,9 @@ fn send_query(s: &mut Session, w: &Context, header: MessageHeader, statement: Rc
         conn.unnamed = None;
     }
     write_steps::hold_others(s);
+    if w.is_sharded() {
+        savepoints::note_query(s, &statement);
+    }
     if w.is_sharded()
         && (engine_snapshots::send_query(s, w, header) || (s.sharding.has_write() && write_steps::send_last(s, w, header)))
     {

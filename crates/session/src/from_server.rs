@@ -14,7 +14,7 @@ use crate::replies::{DroppedReplies, FailedMessage, RemainingMessages, ReplyTrea
 use crate::session::{ClientPresence, FAILED, IDLE, LazyBegin, MessageSkip, Session, SessionServer, SubstituteFault, WITHIN};
 use crate::session_state::state_question::{ROW_LOOK_BYTES_MAX, ServerErrorFields};
 use crate::sharding::write_steps::{self, ReturnedMessage};
-use crate::sharding::{copy_steps, engine_snapshots};
+use crate::sharding::{copy_steps, engine_snapshots, savepoints};
 use crate::statement_statistics::answer_tally::TurnEnd;
 use crate::statement_statistics::statement_rows::rows_of_tag;
 use crate::stats::StatCounter;
@@ -79,7 +79,7 @@ fn is_too_late(s: &Session, w: &Context) -> bool {
 /// Passes answers that need no inspection: most of the traffic.
 #[inline]
 fn pass_answers(s: &mut Session, w: &Context) {
-    if s.down.is_mid_message() || query_cache::is_watching(s) || read_retry::may_hold_back(s) || s.sharding.has_write() {
+    if s.down.is_mid_message() || query_cache::is_watching(s) || read_retry::may_hold_back(s) || s.sharding.is_watching() {
         return;
     }
     let Some(SessionServer { upstream, .. }) = &mut s.server else { return };
@@ -337,6 +337,9 @@ fn on_pass(s: &mut Session, w: &Context, header: MessageHeader, looks: bool) -> 
         transaction_number::on_tag(s);
         query_cache::on_tag(s, w, header);
         statement_statistics::tagged(s, header);
+        if savepoints::awaits_tag(s) && looks {
+            savepoints::on_tag(s, header);
+        }
         if s.sharding.has_write() && write_steps::tell_tag(s, w, header) {
             return Ok(());
         }

@@ -17,6 +17,7 @@ use crate::metrics::WorkerCounter;
 use crate::replies::ExpectedReply;
 use crate::routing::{RouteClass, RouteSide, classify, read_preference};
 use crate::session::{FAILED, IDLE, LazyBegin, Session, WITHIN};
+use crate::sharding::savepoints;
 use crate::statements::{Statement, StatementTrait};
 use crate::stats::StatCounter;
 use crate::status::SessionActivity;
@@ -53,7 +54,7 @@ pub fn hold(s: &mut Session, w: &Context, statement: &Rc<Statement>) -> &'static
     w.count(WorkerCounter::BeginsDeferred);
     s.account.stats.add(StatCounter::Statements, 1);
     s.lazy_begin.defer(statement.clone());
-    s.sharding.untie();
+    s.sharding.begin();
     let now = w.now_us();
     s.handle.clock.transaction_since.set(Some(now));
     s.handle.clock.ready_at.set(now);
@@ -65,6 +66,7 @@ pub fn hold(s: &mut Session, w: &Context, statement: &Rc<Statement>) -> &'static
 /// Returns the command tag.
 pub fn end(s: &mut Session, w: &Context, ending: TransactionEnd) -> &'static str {
     let begun = std::mem::take(&mut s.lazy_begin);
+    s.sharding.savepoints = None;
     if s.participants.is_some() {
         participants::roll_back(s);
     }
@@ -266,6 +268,8 @@ pub fn fail_lost(s: &mut Session, w: &Context) {
         LazyBegin::No => w.statements.borrow_mut().of_text(PLAIN.as_bytes()),
     };
     s.lazy_begin.fail_with(begin);
+    // What ran behind them is lost, and cannot be undone alone.
+    s.sharding.savepoints = None;
     s.handle.status.set_doing(SessionActivity::IdleInTransaction);
     if s.handle.clock.transaction_since.get().is_none() {
         s.handle.clock.transaction_since.set(Some(w.now_us()));
@@ -275,6 +279,7 @@ pub fn fail_lost(s: &mut Session, w: &Context) {
 
 #[inline]
 fn note_write(s: &mut Session, w: &Context, statement: &Statement) {
+    savepoints::note_statement(s, statement);
     transaction_number::note(s, w, statement);
     let transacts = statement.transaction != TransactionVerb::None;
     if transacts || statement.class.rule == RoutingRule::TooLong {
@@ -368,11 +373,17 @@ pub fn send(s: &mut Session, w: &Context, first: &Statement) {
     if has_read {
         session_state::send(s, w, READS, ExpectedReply::BeginOurs);
     }
+    savepoints::bring(s, w);
     if has_failed {
-        session_state::send_clients(s, w, FAILING, ExpectedReply::FailOurs);
-        set_status(s, FAILED);
+        fail_on_server(s, w);
     }
     s.lazy_begin.note_sent(statement);
+}
+
+/// Has the server fail a transaction that the client knows to have failed.
+pub fn fail_on_server(s: &mut Session, w: &Context) {
+    session_state::send_clients(s, w, FAILING, ExpectedReply::FailOurs);
+    set_status(s, FAILED);
 }
 
 fn set_status(s: &mut Session, status: u8) {

@@ -1,6 +1,7 @@
 //! Statements that Weir answers itself, recognised by their texts.
 
-use weir_sql::facts::{QueryEffect, QueryFacts, SessionVerb, TransactionEnd, TransactionVerb};
+use crate::sharding::savepoint_stack::carried_command;
+use weir_sql::facts::{QueryEffect, QueryFacts, SavepointCommand, SessionVerb, TransactionEnd, TransactionVerb};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParameterAssignment {
@@ -26,6 +27,8 @@ pub enum LocalStatement {
     Begin(String),
     /// COMMIT or ROLLBACK; Weir answers it if no server knows of the transaction.
     End(TransactionEnd),
+    /// Weir answers it if no server knows of the transaction, and there are shards.
+    Savepoint(SavepointCommand),
 }
 
 pub type ViewOf = fn(&str) -> Option<usize>;
@@ -46,7 +49,7 @@ pub fn local_of(facts: &QueryFacts, text: &str, view_of: ViewOf) -> Option<Local
         _ => {}
     }
     if facts.effect != QueryEffect::Refused {
-        return None;
+        return carried_command(facts.savepoint.as_ref()).map(LocalStatement::Savepoint);
     }
     if let Some(asked) = asked_route(text) {
         return Some(LocalStatement::Route(asked));

@@ -7,6 +7,7 @@ use crate::local::{LocalStatement, ParameterAssignment};
 use crate::metrics::WorkerCounter;
 use crate::routing::read_preference;
 use crate::session::{FAILED, IDLE, LazyBegin, Session};
+use crate::sharding::savepoints;
 use crate::statements::Statement;
 use crate::{lazy_begin, session_state, shown};
 use std::rc::Rc;
@@ -16,6 +17,10 @@ use weir_wire::write::{self, OutgoingReport};
 
 pub fn simple(s: &mut Session, w: &Context, statement: &Rc<Statement>, local: &LocalStatement) {
     if command(s, w, statement, local) {
+        return s.say_ready(w);
+    }
+    if let Some(told) = on_savepoint(s, w, local) {
+        told.unwrap_or_else(|fault| s.say_error(w, &fault));
         return s.say_ready(w);
     }
     w.count(WorkerCounter::StatementsAnswered);
@@ -56,10 +61,17 @@ fn command(s: &mut Session, w: &Context, statement: &Rc<Statement>, local: &Loca
         | LocalStatement::Parameter(_)
         | LocalStatement::Route(_)
         | LocalStatement::Set(..)
+        | LocalStatement::Savepoint(_)
         | LocalStatement::Unknown(_) => return false,
     };
     write::command_complete(s.down.extra(&w.buffers), tag);
     true
+}
+
+/// Carries out a command on a savepoint, and writes its tag. `None`: it is none.
+fn on_savepoint(s: &mut Session, w: &Context, local: &LocalStatement) -> Option<Result<(), ErrorReport>> {
+    let LocalStatement::Savepoint(command) = local else { return None };
+    Some(savepoints::answer(s, w, command).map(|tag| write::command_complete(s.down.extra(&w.buffers), tag)))
 }
 
 /// Deletes all cached results, as in Pgpool-II, or those of this user, database and statement. Notices are Pgpool-II's.
@@ -128,6 +140,7 @@ fn has_rows(local: &LocalStatement) -> bool {
         | LocalStatement::DeleteCache(_)
         | LocalStatement::Set(..)
         | LocalStatement::Begin(_)
+        | LocalStatement::Savepoint(_)
         | LocalStatement::End(_) => false,
         LocalStatement::View(_) | LocalStatement::Parameter(_) | LocalStatement::Route(_) | LocalStatement::Unknown(_) => true,
     }
@@ -158,6 +171,9 @@ pub fn execute(s: &mut Session, w: &Context, statement: &Rc<Statement>, done: bo
     }
     if command(s, w, statement, local) {
         return Ok(());
+    }
+    if let Some(told) = on_savepoint(s, w, local) {
+        return told.inspect_err(|fault| s.say_error(w, fault));
     }
     w.count(WorkerCounter::StatementsAnswered);
     if let LocalStatement::Set(name, value) = local {
@@ -229,9 +245,9 @@ pub fn is_in_doubt(s: &Session, statement: &Statement) -> bool {
     matches!(&statement.local, Some(LocalStatement::Deallocate(name)) if s.is_in_doubt(name.as_bytes()))
 }
 
-/// Returns the command that Weir itself answers now: SHOW commands, BEGIN, the end of a transaction unknown to servers, and `DEALLOCATE`
-/// of a statement prepared by the protocol, which has another name on the server and may be shared.
-pub fn is_ours<'a>(s: &Session, statement: &'a Statement) -> Option<&'a LocalStatement> {
+/// Returns the command that Weir itself answers now: SHOW commands, BEGIN, savepoints and the end of a transaction unknown to servers, and
+/// `DEALLOCATE` of a statement prepared by the protocol, which has another name on the server and may be shared.
+pub fn is_ours<'a>(s: &Session, w: &Context, statement: &'a Statement) -> Option<&'a LocalStatement> {
     let local = statement.local.as_ref()?;
     match local {
         LocalStatement::Begin(_) => lazy_begin::may_hold(s).then_some(local),
@@ -239,6 +255,7 @@ pub fn is_ours<'a>(s: &Session, statement: &'a Statement) -> Option<&'a LocalSta
             let is_begun = s.participants.is_some() && !matches!(s.lazy_begin, LazyBegin::Failed(_));
             (s.lazy_begin.is_open() && !is_begun).then_some(local)
         }
+        LocalStatement::Savepoint(_) => savepoints::answers(s, w).then_some(local),
         LocalStatement::Deallocate(name) => {
             let name = name.as_bytes();
             // After DROP TABLE a statement prepared by SQL may be missing on the server connection.

@@ -11,6 +11,7 @@
 //! Weir. The waits are the program's (`SessionStep::Participants`).
 
 pub mod commit_steps;
+pub mod savepoint_steps;
 pub mod shard_parts;
 
 use crate::catalogs::KnownDatabase;
@@ -18,9 +19,12 @@ use crate::conn::Conn;
 use crate::context::Context;
 use crate::fault::{ErrorReport, sqlstate};
 use crate::lazy_begin::transaction_place::takes_snapshots;
-use crate::participants::shard_parts::{CommitPhase, Participants, PreparedEnd};
+use crate::loss::PossibleCommit;
+use crate::participants::shard_parts::{CommitPhase, ParkedPart, Participants, PreparedEnd};
 use crate::routing::classify;
 use crate::session::{IDLE, Session, SessionServer, WITHIN};
+use crate::sharding::savepoint_stack::SavepointStack;
+use crate::sharding::savepoints;
 use crate::sharding::shard_target::{ENGINE, ShardTarget};
 use crate::statements::{Statement, StatementTrait};
 use crate::upstream::UpstreamState;
@@ -47,9 +51,9 @@ pub fn is_tie(statement: &Statement) -> bool {
         TransactionVerb::Begin(_) | TransactionVerb::End(TransactionEnd::Commit | TransactionEnd::Rollback) => false,
         TransactionVerb::End(TransactionEnd::Prepare)
         | TransactionVerb::Chain(_)
-        | TransactionVerb::Within
         | TransactionVerb::Prepared
         | TransactionVerb::Many => true,
+        TransactionVerb::Within => statement.savepoint().is_none(),
     }
 }
 
@@ -63,8 +67,9 @@ pub fn change_shard(s: &mut Session, w: &Context) -> bool {
     let (first, target) = (s.sharding.here(), s.sharding.target().number());
     s.participants.get_or_insert_with(|| Box::new(Participants::new(first, begin)));
     park(s);
-    if !unpark(s, target) {
-        begin_anew(s);
+    match unpark(s, target) {
+        Some(had) => savepoints::catch_up(s, w, had),
+        None => begin_anew(s),
     }
     true
 }
@@ -102,6 +107,13 @@ pub fn may_span(s: &mut Session, w: &Context) -> bool {
     is_read_committed && s.pin().is_none() && s.state.listening.is_none() && (s.status() == IDLE || !s.sharding.is_tied())
 }
 
+/// True if a pipeline of a transaction block may go on to another shard, once a Sync of Weir's has ended what is under way.
+pub fn may_go_on(s: &mut Session, w: &Context) -> bool {
+    let Some(upstream) = s.upstream() else { return false };
+    let is_block = upstream.txn.status == WITHIN && upstream.txn.control.commits == PossibleCommit::No;
+    is_block && !upstream.replies.is_copying_in() && may_span(s, w)
+}
+
 fn may_change(s: &mut Session, w: &Context) -> bool {
     let is_open = s.participants.as_ref().is_none_or(|participants| participants.phase == CommitPhase::Open);
     if !is_open || s.sharding.target() == ShardTarget::Engine || s.sharding.here() == ENGINE {
@@ -123,23 +135,22 @@ pub(crate) fn park(s: &mut Session) {
     s.intake.replay.iter_mut().for_each(|record| record.spoil());
     s.host.park(&server.conn);
     s.note_parted();
+    let savepoints = savepoints::leave(s);
     if let Some(participants) = &mut s.participants {
-        participants.park(server.conn, server.upstream);
+        participants.park(ParkedPart { conn: server.conn, upstream: server.upstream, savepoints });
     }
 }
 
-/// True if the session has the connection to this shard now.
-pub(crate) fn unpark(s: &mut Session, shard: u16) -> bool {
-    let Some((conn, upstream)) = s.participants.as_mut().and_then(|participants| participants.unpark(shard)) else {
-        return false;
-    };
+/// Gives the session its connection to this shard. Returns the savepoints that it has. `None`: the transaction has not begun there.
+pub(crate) fn unpark(s: &mut Session, shard: u16) -> Option<SavepointStack> {
+    let ParkedPart { conn, upstream, savepoints } = s.participants.as_mut()?.unpark(shard)?;
     s.host.unpark(&conn);
     *s.handle.conn.borrow_mut() = Some(conn.status.clone());
     s.server = Some(SessionServer { conn, upstream });
     s.lazy_begin.end();
     s.sharding.arrive(shard);
     s.show_doing();
-    true
+    Some(savepoints)
 }
 
 /// The next statement begins the transaction on one server more.
@@ -168,10 +179,7 @@ pub fn waited_too_long(limit: Duration) -> ErrorReport {
 
 /// True if the program must go on with the commit.
 pub fn waits(s: &Session) -> bool {
-    s.participants
-        .as_ref()
-        .is_some_and(|participants| matches!(participants.phase, CommitPhase::Prepares | CommitPhase::Ends(..)))
-        || s.sharding.commits_write()
+    s.participants.as_ref().is_some_and(|participants| participants.phase.is_doing()) || s.sharding.commits_write()
 }
 
 /// True if the program must commit a transaction of Weir's own.
@@ -210,6 +218,19 @@ pub fn take_prepared(s: &mut Session) -> Vec<Box<Conn>> {
     s.participants.as_mut().map(|participants| participants.take_prepared()).unwrap_or_default()
 }
 
+/// All parked participants, some of which are to be rolled back to a savepoint; `put_parts` follows.
+pub fn take_parts(s: &mut Session) -> Vec<ParkedPart> {
+    s.participants.as_mut().map(|participants| participants.take_parts()).unwrap_or_default()
+}
+
+/// The parts that ran something since the savepoint are rolled back: the client's command may go.
+pub fn put_parts(s: &mut Session, parts: Vec<ParkedPart>) {
+    if let Some(participants) = &mut s.participants {
+        participants.put_parts(parts);
+    }
+    s.wake();
+}
+
 /// All parked participants are prepared: the COMMIT may go.
 pub fn prepared(s: &mut Session, decides: TransactionNumber, conns: Vec<Box<Conn>>) {
     if let Some(participants) = &mut s.participants {
@@ -229,7 +250,7 @@ pub fn holds_back(s: &mut Session) -> bool {
     let decides = match phase(s) {
         CommitPhase::Prepared(decides) => decides,
         CommitPhase::Ends(..) => return true,
-        CommitPhase::Open | CommitPhase::Prepares => return false,
+        CommitPhase::Open | CommitPhase::RollsBackTo(_) | CommitPhase::Prepares => return false,
     };
     if s.replies().is_our_turn() || s.down.is_mid_message() {
         return false;

@@ -18,6 +18,8 @@ pub mod known_sharding;
 pub mod plan_wish;
 mod refusal_words;
 pub mod returned_rows;
+pub mod savepoint_stack;
+pub mod savepoints;
 pub mod shard_target;
 pub mod shown_shard;
 pub mod spread_refusal;
@@ -50,7 +52,7 @@ pub fn cannot_span(s: &Session) -> ErrorReport {
         false => "End the transaction first. Messages up to a Sync are one transaction, too.",
     };
     ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, text)
-        .detail("A transaction goes on to other shards under READ COMMITTED only, without savepoints, cursors, SET and the like, and once weir shard engine has run.")
+        .detail("A transaction goes on to other shards under READ COMMITTED only, without cursors, SET and the like, and once weir shard engine has run.")
         .hint(hint)
 }
 

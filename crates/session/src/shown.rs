@@ -33,6 +33,7 @@ pub fn columns_of(session: &Session, w: &Context, local: &LocalStatement) -> Res
         | LocalStatement::Set(text, _)
         | LocalStatement::Begin(text) => Err(unknown(text)),
         LocalStatement::End(_) => Err(unknown("COMMIT")),
+        LocalStatement::Savepoint(_) => Err(unknown("SAVEPOINT")),
         LocalStatement::DeleteCache(_) => Err(unknown("PGPOOL SET CACHE DELETE")),
     }
 }
@@ -50,6 +51,7 @@ pub fn table_of(session: &Session, w: &Context, local: &LocalStatement) -> Resul
         | LocalStatement::Set(text, _)
         | LocalStatement::Begin(text) => Err(unknown(text)),
         LocalStatement::End(_) => Err(unknown("COMMIT")),
+        LocalStatement::Savepoint(_) => Err(unknown("SAVEPOINT")),
         LocalStatement::DeleteCache(_) => Err(unknown("PGPOOL SET CACHE DELETE")),
     }
 }

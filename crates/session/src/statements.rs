@@ -16,8 +16,8 @@ use weir_config::Config;
 use weir_config::redirect::ReadTarget;
 use weir_sql::beyond_ascii::names_beyond_ascii;
 use weir_sql::facts::{
-    ChangeScope, QualifiedName, QueryEffect, QueryFacts, ResetTarget, RoutingHint, SessionVerb, StateKind, StateKinds,
-    StatementVerb, TextProperty, TransactionVerb,
+    ChangeScope, QualifiedName, QueryEffect, QueryFacts, ResetTarget, RoutingHint, SavepointCommand, SessionVerb, StateKind,
+    StateKinds, StatementVerb, TextProperty, TransactionVerb,
 };
 
 use crate::local::{LocalStatement, ViewOf, local_of};
@@ -688,6 +688,15 @@ fn touches(facts: &QueryFacts) -> HiddenUses {
 }
 
 impl Statement {
+    /// The command, if it is one on a savepoint that other shards can be told of.
+    #[inline]
+    pub fn savepoint(&self) -> Option<&SavepointCommand> {
+        match &self.local {
+            Some(LocalStatement::Savepoint(command)) => Some(command),
+            _ => None,
+        }
+    }
+
     #[inline]
     pub fn has(&self, one: StatementTrait) -> bool {
         self.traits.has(one)

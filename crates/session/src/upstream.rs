@@ -291,6 +291,14 @@ impl LazyBegin {
         };
     }
 
+    /// Undoes a failure that no server knows of.
+    pub fn go_on(&mut self) {
+        *self = match std::mem::take(self) {
+            LazyBegin::Failed(statement) => LazyBegin::Reading(statement),
+            other => other,
+        };
+    }
+
     #[inline]
     pub fn read(&mut self) {
         if matches!(self, LazyBegin::Deferred(_)) {

@@ -20,6 +20,8 @@ pub struct QueryFacts {
     /// Name in a single `EXECUTE name` with constants.
     pub runs: Option<String>,
     pub session: SessionVerb,
+    /// Set only for a single statement.
+    pub savepoint: Option<SavepointCommand>,
     /// Name in `SHOW name`, lower case.
     pub show: Option<String>,
     /// Databases that must be without connections.
@@ -281,6 +283,23 @@ pub enum SessionVerb {
     DeallocateAll,
     Deallocate(String),
     ResetAll,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SavepointVerb {
+    /// `SAVEPOINT name`.
+    Set,
+    /// `RELEASE name`.
+    Release,
+    /// `ROLLBACK TO name`.
+    RollBackTo,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavepointCommand {
+    pub verb: SavepointVerb,
+    /// As the server compares it.
+    pub name: Box<str>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

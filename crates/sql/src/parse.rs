@@ -132,6 +132,7 @@ fn look(text: &str) -> QueryFacts {
     if facts.statements > 1 {
         // The pooler follows these only in single statements.
         facts.session = SessionVerb::None;
+        facts.savepoint = None;
         facts.show = None;
         facts.parameters.sets = None;
         facts.runs = None;
@@ -196,6 +197,7 @@ fn add(facts: &mut QueryFacts, verdict: StatementFacts) {
     facts.unseats.extend(verdict.unseats);
     facts.changes = facts.changes.max(verdict.changes);
     facts.session = verdict.session;
+    facts.savepoint = verdict.savepoint;
     facts.show = verdict.show;
     facts.parameters.resets = match (facts.parameters.resets.take(), verdict.parameters.resets) {
         (None, only) if facts.statements == 1 => only,

@@ -8,8 +8,9 @@ use pg_raw_parse::raw::NodeTag;
 
 use crate::copy_from;
 use crate::facts::{
-    AccessMode, BeginOptions, ChangeScope, IsolationLevel, ParameterChange, QueryEffect, ResetTarget, SessionVerb, StateChange,
-    StateKind, StateKinds, TextProperties, TextProperty, TransactionEnd, TransactionVerb,
+    AccessMode, BeginOptions, ChangeScope, IsolationLevel, ParameterChange, QueryEffect, ResetTarget, SavepointCommand,
+    SavepointVerb, SessionVerb, StateChange, StateKind, StateKinds, TextProperties, TextProperty, TransactionEnd,
+    TransactionVerb,
 };
 use crate::met_names::qualified;
 use crate::set_statements;
@@ -28,6 +29,7 @@ pub(crate) struct StatementFacts {
     pub(crate) vacates: Option<String>,
     pub(crate) unseats: Vec<String>,
     pub(crate) session: SessionVerb,
+    pub(crate) savepoint: Option<SavepointCommand>,
     pub(crate) show: Option<String>,
     pub(crate) changes: ChangeScope,
 }
@@ -245,7 +247,18 @@ fn judge_transaction(verb: &TransactionStmt) -> StatementFacts {
         Kind::TRANS_STMT_COMMIT_PREPARED | Kind::TRANS_STMT_ROLLBACK_PREPARED => (QueryEffect::Writes, TransactionVerb::Prepared),
         _ => (QueryEffect::Unsure, TransactionVerb::Within),
     };
-    StatementFacts::transaction(effect, transaction)
+    StatementFacts { savepoint: savepoint(verb), ..StatementFacts::transaction(effect, transaction) }
+}
+
+fn savepoint(statement: &TransactionStmt) -> Option<SavepointCommand> {
+    use TransactionStmtKind as Kind;
+    let verb = match statement.kind {
+        Kind::TRANS_STMT_SAVEPOINT => SavepointVerb::Set,
+        Kind::TRANS_STMT_RELEASE => SavepointVerb::Release,
+        Kind::TRANS_STMT_ROLLBACK_TO => SavepointVerb::RollBackTo,
+        _ => return None,
+    };
+    Some(SavepointCommand { verb, name: statement.savepoint_name()?.into() })
 }
 
 /// Of contradicting options the last holds, as in PostgreSQL.

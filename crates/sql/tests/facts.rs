@@ -1,7 +1,7 @@
 //! The table of statements and their facts: `tests/facts.txt`.
 //!
 //! A line is `statement ==> facts`, where the facts that are empty are left out: the effect; `n=` statements if not one;
-//! `tx=` the transaction verb; `keeps=`, `frees=`, `later=`, `prepared`, `resets=`, `defaults`, `vacates=`, `unseats=`, `sets=`, `session=`, `show=`; `locks`, `defines`, `explain`, `comment`; `hint=`; `fn=`, `rel=`, `op=`, `cast=` names by commas.
+//! `tx=` the transaction verb; `keeps=`, `frees=`, `later=`, `prepared`, `resets=`, `defaults`, `vacates=`, `unseats=`, `sets=`, `session=`, `savepoint=`, `show=`; `locks`, `defines`, `explain`, `comment`; `hint=`; `fn=`, `rel=`, `op=`, `cast=` names by commas.
 
 use weir_sql::facts::{
     AccessMode, BeginOptions, IsolationLevel, QualifiedName, QueryEffect, QueryFacts, ResetTarget, RoutingHint, SessionVerb,
@@ -54,6 +54,7 @@ fn shown(facts: &QueryFacts) -> String {
         SessionVerb::Deallocate(name) => words.push(format!("session=deallocate({name})")),
         other => words.push(format!("session={other:?}").to_lowercase()),
     }
+    words.extend(facts.savepoint.iter().map(|command| format!("savepoint={:?}({})", command.verb, command.name).to_lowercase()));
     words.extend(facts.show.iter().map(|name| format!("show={name}")));
     // A text that was not looked at may always do these.
     words.extend(facts.has(TextProperty::MakesBrief).then(|| "makes_brief".to_owned()));

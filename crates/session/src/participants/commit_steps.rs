@@ -3,11 +3,12 @@
 use crate::context::Context;
 use crate::fault::{ErrorReport, sqlstate};
 use crate::flow::MessageFlow;
+use crate::participants::savepoint_steps;
 use crate::participants::shard_parts::CommitPhase;
 use crate::session::{FAILED, MessageFate, Session};
 use crate::sharding::shard_target::{ENGINE, ShardTarget};
 use crate::statements::{Statement, StatementTrait};
-use crate::{checkout, concern, participants, sharding};
+use crate::{checkout, concern, lazy_begin, participants, sharding};
 use weir_sql::facts::{TransactionEnd, TransactionVerb};
 
 /// Returns what comes before a statement of a transaction on several shards, if anything.
@@ -15,6 +16,11 @@ use weir_sql::facts::{TransactionEnd, TransactionVerb};
 pub fn before(s: &mut Session, w: &Context, statement: &Statement) -> Option<Result<MessageFlow, ErrorReport>> {
     let phase = s.participants.as_ref()?.phase;
     match statement.transaction {
+        TransactionVerb::End(TransactionEnd::Rollback | TransactionEnd::Commit) if !s.replies().is_settled() => {
+            // A server skips it behind an error.
+            checkout::leave_reader(s, w);
+            Some(Ok(MessageFlow::Hold))
+        }
         TransactionVerb::End(TransactionEnd::Rollback) => {
             participants::roll_back(s);
             None
@@ -24,24 +30,23 @@ pub fn before(s: &mut Session, w: &Context, statement: &Statement) -> Option<Res
             None
         }
         TransactionVerb::End(TransactionEnd::Commit) => match phase {
-            CommitPhase::Open => Some(Ok(begin_commit(s, w))),
-            CommitPhase::Prepares | CommitPhase::Ends(..) => Some(Ok(MessageFlow::Hold)),
+            CommitPhase::Open => Some(Ok(begin_commit(s))),
+            CommitPhase::RollsBackTo(_) | CommitPhase::Prepares | CommitPhase::Ends(..) => Some(Ok(MessageFlow::Hold)),
             CommitPhase::Prepared(_) => None,
         },
-        _ => refusal(s, statement).map(Err),
+        _ => match statement.savepoint().and_then(|command| savepoint_steps::before(s, w, command)) {
+            Some(flow) => Some(Ok(flow)),
+            None => refusal(s, statement).map(Err),
+        },
     }
 }
 
-fn begin_commit(s: &mut Session, w: &Context) -> MessageFlow {
+fn begin_commit(s: &mut Session) -> MessageFlow {
     if !s.has_server() {
         // The statement that would have begun on another shard is gone.
         let shard = s.participants.as_ref().and_then(|participants| participants.oldest()).unwrap_or(0);
         participants::unpark(s, shard);
         return checkout::again(s);
-    }
-    if !s.replies().is_settled() {
-        checkout::leave_reader(s, w);
-        return MessageFlow::Hold;
     }
     if s.sharding.here() != 0 && s.participants.as_ref().is_some_and(|participants| participants.has(0)) {
         participants::park(s);
@@ -51,7 +56,7 @@ fn begin_commit(s: &mut Session, w: &Context) -> MessageFlow {
     checkout::again(s)
 }
 
-fn refusal(s: &Session, statement: &Statement) -> Option<ErrorReport> {
+fn refusal(s: &mut Session, statement: &Statement) -> Option<ErrorReport> {
     if s.transaction() == FAILED {
         return None;
     }
@@ -60,7 +65,12 @@ fn refusal(s: &Session, statement: &Statement) -> Option<ErrorReport> {
     if shard == ENGINE {
         return Some(sharding::cannot_span(s));
     }
-    let why = if participants::is_tie(statement) {
+    let why = if statement.savepoint().is_some() && s.sharding.is_tied() {
+        s.sharding.untie();
+        "it has too many savepoints, or the command is in a named portal"
+    } else if s.sharding.is_tied() {
+        // After a rollback to a savepoint the transaction goes on.
+        s.sharding.untie();
         "it may leave something on one server that the others lack"
     } else if statement.has(StatementTrait::AsksTime) && shard != first && !s.sharding.has_write() {
         // A statement on several shards is judged when it begins.
@@ -72,13 +82,25 @@ fn refusal(s: &Session, statement: &Statement) -> Option<ErrorReport> {
     Some(ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, text).hint("Run it in a transaction of its own."))
 }
 
-/// The COMMIT could not be prepared: its transaction is over, and its client hears why.
-pub fn cannot_commit(s: &mut Session, w: &Context, fault: ErrorReport) {
+/// Parts could not be rolled back to a savepoint: the transaction is lost, and its client hears why.
+pub fn cannot_roll_back(s: &mut Session, w: &Context, fault: ErrorReport) {
+    end_all(s, w);
+    lazy_begin::fail_lost(s, w);
+    s.intake.owe(fault);
+    s.wake();
+}
+
+fn end_all(s: &mut Session, w: &Context) {
     participants::abandon(s);
     if let Some((conn, _)) = s.lose(w, MessageFate::Undone) {
         s.host.close(conn);
         concern::lost(s, w);
     }
+}
+
+/// The COMMIT could not be prepared: its transaction is over, and its client hears why.
+pub fn cannot_commit(s: &mut Session, w: &Context, fault: ErrorReport) {
+    end_all(s, w);
     s.lazy_begin.end();
     s.intake.owe(fault);
     s.wake();

@@ -1,6 +1,7 @@
 //! The parts of a transaction on several shards.
 
 use crate::conn::Conn;
+use crate::sharding::savepoint_stack::SavepointStack;
 use crate::statements::Statement;
 use crate::upstream::UpstreamState;
 use std::rc::Rc;
@@ -8,7 +9,7 @@ use weir_failover::commit_outcome::TransactionNumber;
 
 pub struct Participants {
     /// Connections to the shards that the session does not use now.
-    parked: Vec<(Box<Conn>, Box<UpstreamState>)>,
+    parked: Vec<ParkedPart>,
     /// Connections over which parts were prepared. Connections move between their owners as boxes.
     #[expect(clippy::vec_box, reason = "unboxed and boxed again, each would be copied twice")]
     prepared: Vec<Box<Conn>>,
@@ -18,9 +19,30 @@ pub struct Participants {
     pub(crate) phase: CommitPhase,
 }
 
+/// A connection to a shard that the session does not use now.
+pub struct ParkedPart {
+    pub conn: Box<Conn>,
+    pub(crate) upstream: Box<UpstreamState>,
+    /// As they were when the session parted from it.
+    pub(crate) savepoints: SavepointStack,
+}
+
+impl ParkedPart {
+    /// The text that rolls the part back to the savepoint of this number. `None`: nothing ran there since.
+    pub fn rollback_text(&self, savepoint: u32) -> Option<String> {
+        self.savepoints.rollback_text(savepoint).filter(|_| self.savepoints.worked_since(savepoint))
+    }
+
+    pub fn rolled_back(&mut self, savepoint: u32) {
+        self.savepoints.rolled_back(savepoint);
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommitPhase {
     Open,
+    /// The client's `ROLLBACK TO` waits until the parked parts are rolled back to the savepoint of this number.
+    RollsBackTo(u32),
     /// The client's COMMIT waits until the parked parts are prepared.
     Prepares,
     Prepared(TransactionNumber),
@@ -34,32 +56,55 @@ pub enum PreparedEnd {
     RollBack,
 }
 
+impl CommitPhase {
+    /// True if the program has something to do.
+    pub fn is_doing(self) -> bool {
+        match self {
+            CommitPhase::Open | CommitPhase::Prepared(_) => false,
+            CommitPhase::RollsBackTo(_) | CommitPhase::Prepares | CommitPhase::Ends(..) => true,
+        }
+    }
+}
+
 impl Participants {
     pub fn new(first: u16, begin: Rc<Statement>) -> Participants {
         Participants { parked: Vec::new(), prepared: Vec::new(), first, begin, phase: CommitPhase::Open }
     }
 
-    pub fn park(&mut self, conn: Box<Conn>, upstream: Box<UpstreamState>) {
-        self.parked.push((conn, upstream));
+    pub fn park(&mut self, part: ParkedPart) {
+        self.parked.push(part);
     }
 
     pub fn has(&self, shard: u16) -> bool {
-        self.parked.iter().any(|(conn, _)| conn.status.address.shard == shard)
+        self.parked.iter().any(|part| part.conn.status.address.shard == shard)
+    }
+
+    /// True if statements ran on parked connections since the savepoint of this number.
+    pub fn worked_since(&self, savepoint: u32) -> bool {
+        self.parked.iter().any(|part| part.savepoints.worked_since(savepoint))
+    }
+
+    pub fn take_parts(&mut self) -> Vec<ParkedPart> {
+        std::mem::take(&mut self.parked)
+    }
+
+    pub fn put_parts(&mut self, parts: Vec<ParkedPart>) {
+        (self.parked, self.phase) = (parts, CommitPhase::Open);
     }
 
     /// The shard that was parked first.
     pub fn oldest(&self) -> Option<u16> {
-        self.parked.first().map(|(conn, _)| conn.status.address.shard)
+        self.parked.first().map(|part| part.conn.status.address.shard)
     }
 
-    pub fn unpark(&mut self, shard: u16) -> Option<(Box<Conn>, Box<UpstreamState>)> {
-        let at = self.parked.iter().position(|(conn, _)| conn.status.address.shard == shard)?;
+    pub fn unpark(&mut self, shard: u16) -> Option<ParkedPart> {
+        let at = self.parked.iter().position(|part| part.conn.status.address.shard == shard)?;
         Some(self.parked.remove(at))
     }
 
     /// The connections whose transactions are open.
     pub fn take_parked(&mut self) -> Vec<Box<Conn>> {
-        std::mem::take(&mut self.parked).into_iter().map(|(conn, _)| conn).collect()
+        std::mem::take(&mut self.parked).into_iter().map(|part| part.conn).collect()
     }
 
     /// The connections over which parts were prepared.

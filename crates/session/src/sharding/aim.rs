@@ -4,6 +4,7 @@ use crate::checkout;
 use crate::context::Context;
 use crate::fault::{ErrorReport, sqlstate};
 use crate::flow::MessageFlow;
+use crate::participants::savepoint_steps;
 use crate::plan::MessagePlan;
 use crate::prepared::key;
 use crate::routing::classify;
@@ -20,7 +21,7 @@ use crate::sharding::returned_rows::{ReturnedRows, RowOrder};
 use crate::sharding::shard_target::{ENGINE, ShardAim, ShardTarget, TransactionPart};
 use crate::sharding::spread_write::{PartMessages, SpreadParts};
 use crate::sharding::text_plan::{NameCertainty, PlanFacts, may_be_kept, plan_of};
-use crate::sharding::{engine_settings, engine_snapshots, write_steps};
+use crate::sharding::{engine_settings, engine_snapshots, savepoints, write_steps};
 use crate::statements::{PreparedStatement, Statement, StatementTrait};
 use crate::unit::StatementMessage;
 use crate::{lazy_begin, participants, sharding};
@@ -55,11 +56,18 @@ impl From<ErrorReport> for Unaimed {
 
 /// Sets the session's target. `Some`: the message is not sent now.
 pub fn aim(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Option<MessagePlan> {
-    if engine_snapshots::are_wanted(s) {
+    if engine_snapshots::are_wanted(s) || savepoint_steps::awaits_state(s, w) {
         return Some(MessagePlan::Later(MessageFlow::Hold));
     }
     let ties = match unit {
-        StatementMessage::Query(statement) | StatementMessage::Bind { statement, .. } => participants::is_tie(statement),
+        StatementMessage::Query(statement) | StatementMessage::Bind { statement, .. }
+            if s.participants.is_some() && savepoint_steps::takes_server(s, w, statement) =>
+        {
+            return Some(MessagePlan::Later(MessageFlow::Hold));
+        }
+        StatementMessage::Query(statement) | StatementMessage::Bind { statement, .. } => {
+            savepoints::ties(s, unit).unwrap_or_else(|| participants::is_tie(statement))
+        }
         StatementMessage::BindUnknown(_) | StatementMessage::Call(_) => true,
         StatementMessage::Parse(_) | StatementMessage::Execute | StatementMessage::Garbled => return None,
     };
@@ -68,7 +76,7 @@ pub fn aim(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Option<M
     {
         return again;
     }
-    s.sharding.note_tie(s.status() == IDLE, ties);
+    let was_tied = s.sharding.note_tie(s.status() == IDLE, ties);
     let target = match unit {
         StatementMessage::Query(statement) => of_query(s, w, statement),
         StatementMessage::Bind { prepared, statement } => of_bind(s, w, prepared, statement),
@@ -77,7 +85,12 @@ pub fn aim(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Option<M
         StatementMessage::Call(_) => of_call(s),
         StatementMessage::Parse(_) | StatementMessage::Execute | StatementMessage::Garbled => return None,
     };
-    set(s, target)
+    let later = set(s, target);
+    if ties && !was_tied && matches!(later, Some(MessagePlan::Refused(_))) {
+        // After a rollback to a savepoint the transaction goes on.
+        s.sharding.untie();
+    }
+    later
 }
 
 /// Returns what comes before a statement on the server connection that the session has for it, if anything.
@@ -93,7 +106,10 @@ pub fn before(s: &mut Session, w: &Context) -> Option<MessagePlan> {
 
 /// Aims at the shard of the Bind that follows a Parse, which must come to the same server.
 pub fn aim_parse(s: &mut Session, w: &Context, name: &[u8], prepared: &PreparedStatement) -> Option<MessagePlan> {
-    if engine_snapshots::are_wanted(s) {
+    if engine_snapshots::are_wanted(s) || savepoint_steps::awaits_state(s, w) {
+        return Some(MessagePlan::Later(MessageFlow::Hold));
+    }
+    if s.participants.is_some() && savepoint_steps::takes_server(s, w, &prepared.statement) {
         return Some(MessagePlan::Later(MessageFlow::Hold));
     }
     if s.sharding.has_write()

@@ -1,5 +1,6 @@
 //! Where a session's next statement belongs, and where its server connection leads.
 
+use crate::sharding::savepoint_stack::Savepoints;
 use crate::sharding::spread_write::{SpreadWrite, WriteStep};
 use weir_catalog::rule::RoutingRule;
 
@@ -87,6 +88,8 @@ pub struct SessionSharding {
     snapshots: ShardSnapshots,
     /// A statement that all shards of its table carry out, until its client has the end of the answer.
     pub(crate) write: Option<Box<SpreadWrite>>,
+    /// Of the open transaction.
+    pub(crate) savepoints: Option<Box<Savepoints>>,
 }
 
 impl SessionSharding {
@@ -109,6 +112,12 @@ impl SessionSharding {
     #[inline]
     pub fn has_write(&self) -> bool {
         self.write.is_some()
+    }
+
+    /// True if answers of servers are looked at.
+    #[inline]
+    pub fn is_watching(&self) -> bool {
+        self.write.is_some() || self.savepoints.as_ref().is_some_and(|savepoints| savepoints.awaits_tag())
     }
 
     /// True if the session's server connection is to get Weir's message of such a statement.
@@ -156,6 +165,7 @@ impl SessionSharding {
         self.here = shard;
         self.has_executed = false;
         self.snapshots = ShardSnapshots::None;
+        self.savepoints.iter_mut().for_each(|savepoints| savepoints.arrive());
     }
 
     /// True if the next statement is the engine's, and its snapshots are not taken yet.
@@ -190,13 +200,20 @@ impl SessionSharding {
         }
     }
 
-    /// Notes a statement of the open transaction, or the first behind one.
-    pub fn note_tie(&mut self, is_idle: bool, ties: bool) {
-        self.is_tied = ties || (self.is_tied && !is_idle);
+    /// Notes a statement of the open transaction, or the first behind one. True if one before ties the transaction.
+    pub fn note_tie(&mut self, is_idle: bool, ties: bool) -> bool {
+        let was_tied = self.is_tied && !is_idle;
+        self.is_tied = ties || was_tied;
+        was_tied
     }
 
     /// A transaction begins.
     #[inline]
+    pub fn begin(&mut self) {
+        (self.is_tied, self.savepoints) = (false, None);
+    }
+
+    /// The statement that was to tie the transaction is refused.
     pub fn untie(&mut self) {
         self.is_tied = false;
     }

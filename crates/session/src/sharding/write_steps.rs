@@ -18,6 +18,7 @@ use crate::replies::{ExpectedReply, RowSubject};
 use crate::session::{IDLE, MessageFate, Session, SessionServer, SubstituteFault, WITHIN};
 use crate::sharding::copy_steps;
 use crate::sharding::returned_rows::message_of;
+use crate::sharding::savepoints;
 use crate::sharding::shard_target::{ShardAim, ShardTarget};
 pub use crate::sharding::spread_refusal::cannot_spread;
 use crate::sharding::spread_write::{PartMessages, SpreadParts, SpreadWrite, TransactionOwner, WriteStep};
@@ -73,7 +74,7 @@ pub fn begin(
         }
         let begin = w.statements.borrow_mut().of_text(BEGIN);
         s.lazy_begin.defer(begin);
-        s.sharding.untie();
+        s.sharding.begin();
     }
     s.intake.replay.iter_mut().for_each(|record| record.spoil());
     let parts = parts(s);
@@ -98,7 +99,9 @@ fn refusal(s: &mut Session, w: &Context, statement: &Statement, asks_time: bool)
         return Some("pool_mode is session");
     }
     let spans = participants::may_span(s, w);
-    (!spans).then_some("its transaction is not READ COMMITTED, or has used savepoints, cursors, SET or the like, or its session listens or holds state")
+    (!spans).then_some(
+        "its transaction is not READ COMMITTED, or has used cursors, SET or the like, or its session listens or holds state",
+    )
 }
 
 /// Where the next message of a statement under way goes. `None`: there is none. Error: a server has refused it.
@@ -128,6 +131,7 @@ pub fn send_part(s: &mut Session, w: &Context) -> MessageFlow {
     conn.unnamed = None;
     upstream.replies.push(ExpectedReply::PartOurs);
     upstream.raise_barrier();
+    savepoints::note_part(s);
     timing::asked(s, w);
     MessageFlow::Hold
 }

@@ -17,6 +17,7 @@ use crate::runtime::user_roles;
 use crate::server::{inquiry, shard_gate, xid_status};
 use crate::traffic::{ask_outcome, shard_commit, timeouts};
 use weir_session::session_state::{client_settings, server_defaults, state_question};
+use weir_session::sharding::savepoint_stack;
 use weir_session::signals::process_ids;
 use weir_session::{lazy_begin, sequences};
 
@@ -290,6 +291,12 @@ pub const PLACES: &[SqlPlace] = &[
         file: "weir/src/traffic/shard_commit.rs",
         purpose: "Commits on several shards.",
         texts: shard_commit::own_texts,
+        ..CLIENTS
+    },
+    SqlPlace {
+        file: "session/src/sharding/savepoint_stack.rs",
+        purpose: "The client's savepoints on each shard of its transaction.",
+        texts: savepoint_stack::own_texts,
         ..CLIENTS
     },
     SqlPlace {

@@ -66,6 +66,12 @@ async fn step_on(served: &mut ServedSession) -> Result<(), ErrorReport> {
             }
             Ok(())
         }
+        CommitPhase::RollsBackTo(savepoint) => {
+            if let Err(fault) = roll_back_to(served, savepoint).await {
+                commit_steps::cannot_roll_back(&mut served.s, &served.w, fault);
+            }
+            Ok(())
+        }
         CommitPhase::Ends(decides, end) => {
             end_all(served, decides, end).await;
             participants::ended(&mut served.s);
@@ -104,6 +110,32 @@ async fn commit_own(served: &mut ServedSession) -> Result<(), ErrorReport> {
     end_all(served, decides, end).await;
     participants::ended(&mut served.s);
     served.pump().take_held()
+}
+
+/// Rolls the parts that ran something since a savepoint back to it. Not cancel safe.
+async fn roll_back_to(served: &mut ServedSession, savepoint: u32) -> Result<(), ErrorReport> {
+    let (w, host) = (served.w.clone(), served.sockets.host.clone());
+    let (mut parts, mut failure) = (Vec::new(), None);
+    for mut part in participants::take_parts(&mut served.s) {
+        if let Some(text) = part.rollback_text(savepoint).filter(|_| failure.is_none()) {
+            let address = part.conn.status.address.clone();
+            let Some(conn) = host.parked(part.conn) else {
+                failure =
+                    Some(ErrorReport::error(sqlstate::SERIALIZATION_FAILURE, "the transaction has lost a server connection"));
+                continue;
+            };
+            let (conn, said) = ask(&w, conn, &text).await;
+            part.conn = host.park_whole(conn);
+            part.rolled_back(savepoint);
+            let detail = format!(
+                "The transaction could not be rolled back to its savepoint on {address}, and was rolled back everywhere."
+            );
+            failure = said.err().map(|error| fault_of(&error, &detail));
+        }
+        parts.push(part);
+    }
+    participants::put_parts(&mut served.s, parts);
+    failure.map_or(Ok(()), Err)
 }
 
 enum CommitFailure {
