@@ -1,6 +1,6 @@
 //! Statements that Weir answers itself, recognised by their texts.
 
-use crate::sharding::savepoint_stack::carried_command;
+use crate::sharding::savepoint_stack::carried_savepoint;
 use weir_sql::facts::{QueryEffect, QueryFacts, SavepointCommand, SessionVerb, TransactionEnd, TransactionVerb};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub fn local_of(facts: &QueryFacts, text: &str, view_of: ViewOf) -> Option<Local
         _ => {}
     }
     if facts.effect != QueryEffect::Refused {
-        return carried_command(facts.savepoint.as_ref()).map(LocalStatement::Savepoint);
+        return carried_savepoint(facts.savepoint.as_ref()).map(LocalStatement::Savepoint);
     }
     if let Some(asked) = asked_route(text) {
         return Some(LocalStatement::Route(asked));

@@ -43,17 +43,18 @@ pub fn is_tie(statement: &Statement) -> bool {
     let is_plain =
         matches!(statement.verb, StatementVerb::Select | StatementVerb::Insert | StatementVerb::Update | StatementVerb::Delete);
     match statement.transaction {
+        _ if statement.carried.is_some() => false,
         TransactionVerb::None => {
             let state = &statement.state;
-            let is_plain = is_plain || statement.has(StatementTrait::CopiesIn);
+            let is_plain = is_plain || statement.has(StatementTrait::Shows) || statement.has(StatementTrait::CopiesIn);
             !is_plain || !state.leaves.is_empty() || !state.may_change.is_empty() || statement.has(StatementTrait::Executes)
         }
         TransactionVerb::Begin(_) | TransactionVerb::End(TransactionEnd::Commit | TransactionEnd::Rollback) => false,
         TransactionVerb::End(TransactionEnd::Prepare)
         | TransactionVerb::Chain(_)
+        | TransactionVerb::Within
         | TransactionVerb::Prepared
         | TransactionVerb::Many => true,
-        TransactionVerb::Within => statement.savepoint().is_none(),
     }
 }
 

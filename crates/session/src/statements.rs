@@ -24,6 +24,7 @@ use crate::local::{LocalStatement, ViewOf, local_of};
 use crate::query_cache::cached_results::TextCacheFacts;
 use crate::session_state::held_state::SettingCommand;
 use crate::sharding::kept_plan::KeptTextPlan;
+use crate::sharding::savepoint_stack::{CarriedCommand, carried_savepoint, carried_setting};
 use crate::statement_statistics::row_ticket::StatementPlace;
 
 const TEXTS_MAX: usize = 4096;
@@ -60,6 +61,8 @@ pub struct Statement {
     /// do anything.
     pub(crate) caching: Option<Box<TextCacheFacts>>,
     pub(crate) place: StatementPlace,
+    /// The command of which other shards of its transaction are told.
+    pub(crate) carried: Option<CarriedCommand>,
     /// Its place among shards (`parallel_mode`).
     pub(crate) sharding: KeptTextPlan,
 }
@@ -149,6 +152,8 @@ pub enum StatementTrait {
     Signals,
     /// Concerns its session alone; a server in recovery takes it.
     OfSession,
+    /// `SHOW` of one parameter.
+    Shows,
     /// Leaves nothing, unless it makes or frees something of its session's; vacates no database, unseats no role.
     LeavesNothing,
     Many,
@@ -572,6 +577,7 @@ pub fn unknown() -> Statement {
         read_target: None,
         caching: None,
         place: StatementPlace::default(),
+        carried: None,
         sharding: KeptTextPlan::default(),
     }
 }
@@ -612,6 +618,7 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
         .with_if(StatementTrait::Draws, draws)
         .with_if(StatementTrait::Read, facts.effect == QueryEffect::Reads)
         .with_if(StatementTrait::OfSession, is_of_session(&facts))
+        .with_if(StatementTrait::Shows, facts.show.is_some())
         .with_if(StatementTrait::Commented, routing::is_held_by_comment(&facts))
         .with_if(
             StatementTrait::Notifies,
@@ -633,6 +640,7 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
     Statement {
         traits,
         local: local_of(&facts, &readable, view_of),
+        carried: carried(&facts),
         class,
         objects: StatementObjects::of(&facts, class.side),
         transaction: facts.transaction,
@@ -655,6 +663,11 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
         vacates: facts.vacates.into(),
         unseats: facts.unseats.into(),
     }
+}
+
+fn carried(facts: &QueryFacts) -> Option<CarriedCommand> {
+    let savepoint = carried_savepoint(facts.savepoint.as_ref()).map(CarriedCommand::Savepoint);
+    savepoint.or_else(|| carried_setting(facts.parameters.sets_local.as_ref()).filter(|_| !facts.has(TextProperty::Moves)))
 }
 
 /// True if a text may differ in another encoding. Strings matter only as the value of a `SET`.

@@ -45,6 +45,8 @@ pub struct StateChange {
 pub struct ParameterChange {
     /// Name (lower case) and value of a single `SET name = constant`.
     pub sets: Option<(String, String)>,
+    /// Those of a single `SET LOCAL name = constant`.
+    pub sets_local: Option<(String, String)>,
     /// Parameters set back to their values at the session's start.
     pub resets: Option<ResetTarget>,
 }

@@ -135,6 +135,7 @@ fn look(text: &str) -> QueryFacts {
         facts.savepoint = None;
         facts.show = None;
         facts.parameters.sets = None;
+        facts.parameters.sets_local = None;
         facts.runs = None;
     }
     facts.state.keeps = facts.state.keeps.and(walk.keeps);
@@ -193,6 +194,7 @@ fn add(facts: &mut QueryFacts, verdict: StatementFacts) {
     facts.state.frees = facts.state.frees.and(verdict.state.frees);
     facts.state.later = facts.state.later.and(verdict.state.later);
     facts.parameters.sets = verdict.parameters.sets;
+    facts.parameters.sets_local = verdict.parameters.sets_local;
     facts.vacates.extend(verdict.vacates);
     facts.unseats.extend(verdict.unseats);
     facts.changes = facts.changes.max(verdict.changes);

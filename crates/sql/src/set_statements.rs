@@ -20,7 +20,11 @@ pub(crate) fn judge_set(set: &VariableSetStmt) -> StatementFacts {
         return StatementFacts::transaction(QueryEffect::Unsure, TransactionVerb::Within);
     }
     if set.is_local {
-        return if_moves(StatementFacts::effect(QueryEffect::Unsure), &name);
+        let mut verdict = if_moves(StatementFacts::effect(QueryEffect::Unsure), &name);
+        if set.kind == VariableSetKind::VAR_SET_VALUE {
+            verdict.parameters.sets_local = plain_value(&name, set).map(|value| (name, value));
+        }
+        return verdict;
     }
     if name == "seed" {
         return StatementFacts::keeping(StateKind::Library);

@@ -1,7 +1,7 @@
 //! The table of statements and their facts: `tests/facts.txt`.
 //!
 //! A line is `statement ==> facts`, where the facts that are empty are left out: the effect; `n=` statements if not one;
-//! `tx=` the transaction verb; `keeps=`, `frees=`, `later=`, `prepared`, `resets=`, `defaults`, `vacates=`, `unseats=`, `sets=`, `session=`, `savepoint=`, `show=`; `locks`, `defines`, `explain`, `comment`; `hint=`; `fn=`, `rel=`, `op=`, `cast=` names by commas.
+//! `tx=` the transaction verb; `keeps=`, `frees=`, `later=`, `prepared`, `resets=`, `defaults`, `vacates=`, `unseats=`, `sets=`, `sets_local=`, `session=`, `savepoint=`, `show=`; `locks`, `defines`, `explain`, `comment`; `hint=`; `fn=`, `rel=`, `op=`, `cast=` names by commas.
 
 use weir_sql::facts::{
     AccessMode, BeginOptions, IsolationLevel, QualifiedName, QueryEffect, QueryFacts, ResetTarget, RoutingHint, SessionVerb,
@@ -49,6 +49,7 @@ fn shown(facts: &QueryFacts) -> String {
     words.extend((!facts.vacates.is_empty()).then(|| format!("vacates={}", facts.vacates.join(","))));
     words.extend((!facts.unseats.is_empty()).then(|| format!("unseats={}", facts.unseats.join(","))));
     words.extend(facts.parameters.sets.iter().map(|(name, value)| format!("sets={name}:{value}")));
+    words.extend(facts.parameters.sets_local.iter().map(|(name, value)| format!("sets_local={name}:{value}")));
     match &facts.session {
         SessionVerb::None => {}
         SessionVerb::Deallocate(name) => words.push(format!("session=deallocate({name})")),

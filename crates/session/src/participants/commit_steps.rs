@@ -65,9 +65,9 @@ fn refusal(s: &mut Session, statement: &Statement) -> Option<ErrorReport> {
     if shard == ENGINE {
         return Some(sharding::cannot_span(s));
     }
-    let why = if statement.savepoint().is_some() && s.sharding.is_tied() {
+    let why = if statement.carried.is_some() && s.sharding.is_tied() {
         s.sharding.untie();
-        "it has too many savepoints, or the command is in a named portal"
+        "it has too many savepoints and settings, or the command is in a named portal"
     } else if s.sharding.is_tied() {
         // After a rollback to a savepoint the transaction goes on.
         s.sharding.untie();

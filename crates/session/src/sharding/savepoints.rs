@@ -1,4 +1,4 @@
-//! Savepoints of transactions that may be on several shards.
+//! Savepoints of transactions that may be on several shards, and settings for their time (`SET LOCAL`).
 //!
 //! Before the transaction has begun on a server Weir answers for them. Then each goes to the server connection in use, as the client sends it, and
 //! counts once the server has answered with its tag. Another connection learns of it before its next statement (`catch_up`). A `ROLLBACK TO`
@@ -17,13 +17,13 @@ use weir_sql::facts::{SavepointCommand, SavepointVerb, TransactionVerb};
 use weir_sql::own;
 use weir_wire::frame::{HEADER_BYTES, MessageHeader};
 
-/// True if a statement about a savepoint ties its transaction to its server connection. `None`: it is none.
+/// True if a statement about a savepoint ties its transaction to its server connection. `None`: it is none, and no setting.
 pub fn ties(s: &Session, unit: StatementMessage<'_>) -> Option<bool> {
     let statement = match unit {
         StatementMessage::Query(statement) | StatementMessage::Bind { statement, .. } => statement,
         _ => return None,
     };
-    statement.savepoint()?;
+    statement.carried.as_ref()?;
     let is_in_named_portal = matches!(unit, StatementMessage::Bind { .. }) && s.up.unseen().get(HEADER_BYTES) != Some(&0);
     Some(is_in_named_portal || !has_room(s))
 }
@@ -57,10 +57,8 @@ pub fn answer(s: &mut Session, w: &Context, command: &SavepointCommand) -> Resul
 
 /// Gives the savepoints of the transaction to a server connection on which it begins.
 pub fn bring(s: &mut Session, w: &Context) {
-    let Some(savepoints) = &mut s.sharding.savepoints else { return };
-    savepoints.stack.forget_work();
-    if let Some(text) = savepoints.stack.text() {
-        send(s, w, &text);
+    if s.sharding.savepoints.is_some() {
+        catch_up(s, w, SavepointStack::default());
     }
 }
 
@@ -71,13 +69,9 @@ pub fn catch_up(s: &mut Session, w: &Context, mut had: SavepointStack) {
     let text = had.catch_up(&savepoints.stack);
     savepoints.stack = had;
     if let Some(text) = text {
-        send(s, w, &text);
+        own::check(&text);
+        session_state::send_clients(s, w, &text, ExpectedReply::BeginOurs);
     }
-}
-
-fn send(s: &mut Session, w: &Context, text: &str) {
-    own::check(text);
-    session_state::send_clients(s, w, text, ExpectedReply::BeginOurs);
 }
 
 /// The savepoints of the server connection that is parked now.
@@ -104,7 +98,7 @@ pub fn note_part(s: &mut Session) {
 #[inline]
 pub fn note_query(s: &mut Session, statement: &Statement) {
     s.sharding.savepoints.iter_mut().for_each(|savepoints| savepoints.bound = None);
-    if let Some(command) = statement.savepoint() {
+    if let Some(command) = &statement.carried {
         s.sharding.savepoints.get_or_insert_default().note_sent(command.clone());
         s.raise_barrier();
     }
@@ -116,7 +110,7 @@ pub fn note_bind(s: &mut Session, statement: &Statement, is_unnamed: bool) {
     if !is_unnamed {
         return;
     }
-    match statement.savepoint() {
+    match &statement.carried {
         Some(command) => s.sharding.savepoints.get_or_insert_default().bound = Some(command.clone()),
         None => s.sharding.savepoints.iter_mut().for_each(|savepoints| savepoints.bound = None),
     }

@@ -140,7 +140,7 @@ impl Author {
 
     fn statement(&mut self) -> String {
         let (id, other, by) = (self.id(), self.id(), self.dice.below(300) as i64 - 120);
-        match self.dice.below(22) {
+        match self.dice.below(24) {
             0..4 => format!("update accounts set balance = balance + {by} where id = {id}"),
             4 => format!("update accounts set note = note || '.' where id = {id} returning id, note"),
             5 => format!("select * from accounts where id = {id}"),
@@ -179,6 +179,10 @@ impl Author {
                 .dice
                 .of(&[
                     "set local work_mem = '2MB'",
+                    "set local work_mem = 3000",
+                    "show work_mem",
+                    "show work_mem",
+                    "set local time zone 'UTC'",
                     "lock table plain",
                     "select nothing",
                     "select name from countries where id = 3",

@@ -61,7 +61,7 @@ fn ask(client: &mut Raw, how: How, text: &str) -> String {
 }
 
 /// Texts of a transaction. `#0`, `#1` and `#2` stand for accounts on the shards.
-const STORIES: [&str; 16] = [
+const STORIES: [&str; 20] = [
     "begin; savepoint a; +#1; release a; +#2; commit",
     "begin; savepoint a; +#1; +#2; rollback to a; +#0; commit",
     "begin; +#0; savepoint a; +#1; +#2; +#0; rollback to a; +#1; commit",
@@ -77,6 +77,10 @@ const STORIES: [&str; 16] = [
     "savepoint a; release a; rollback to a; +#1",
     "begin; release a; rollback to a; savepoint a; +#1; rollback",
     "begin; savepoint a; select 1/0; savepoint b; +#1; rollback to a; +#1; +#2; commit",
+    "begin; set local work_mem = '2MB'; show work_mem; +#1; show work_mem; +#2; show work_mem; +#0; show work_mem; commit; show work_mem",
+    "begin; +#0; savepoint a; set local work_mem to 3000; +#1; show work_mem; rollback to a; show work_mem; +#0; show work_mem; +#2; show work_mem; commit; +#1; show work_mem",
+    "begin; +#0; savepoint a; set local work_mem = '2MB'; savepoint b; set local lock_timeout = 7000; +#1; release a; +#2; show work_mem; show lock_timeout; rollback to a; rollback",
+    "begin; +#0; +#1; savepoint a; set local work_mem = 'much'; rollback to a; set local work_mem = '2MB'; +#0; rollback to a; +#1; show work_mem; +#0; show work_mem; commit",
     "begin; +#0; savepoint a; all; +#1; rollback to a; all; savepoint b; bad; rollback to b; +#2; commit",
 ];
 

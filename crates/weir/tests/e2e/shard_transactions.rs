@@ -226,7 +226,7 @@ fn statements_that_a_transaction_on_several_shards_cannot_have_are_refused() {
     let write = |shard: usize| format!("update accounts set balance = balance + 1 where id = {}", ids[shard]);
     let before = balances(&spread, &ids);
     for text in [
-        "set local work_mem = '1MB'",
+        "set local time zone 'UTC'",
         "set work_mem = '1MB'",
         "declare c cursor for select 1",
         "prepare transaction 'own'",
@@ -250,7 +250,7 @@ fn statements_that_a_transaction_on_several_shards_cannot_have_are_refused() {
         client.run(&write(2));
     }
     // An earlier statement ties the transaction to its server.
-    for text in ["set local work_mem = '1MB'", "declare c cursor for select 1", "create temp table t (a int) on commit drop"] {
+    for text in ["set local time zone 'UTC'", "declare c cursor for select 1", "create temp table t (a int) on commit drop"] {
         let mut client = spread.client();
         client.run("begin");
         client.run(&write(0));
