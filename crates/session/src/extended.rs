@@ -15,7 +15,7 @@ use crate::replies::ExpectedReply;
 use crate::session::{
     ClientStatement, LocalPortal, MessageSkip, MisreadExtent, PreparedChange, Session, SessionServer, SubstituteFault,
 };
-use crate::sharding::{savepoints, write_steps};
+use crate::sharding::{engine_snapshots, savepoints, write_steps};
 use crate::statements::{self, ParseNaming, PreparedStatement, Statement, StatementTrait};
 use crate::stats::StatCounter;
 use crate::unit::StatementMessage;
@@ -943,6 +943,7 @@ pub fn on_sync(s: &mut Session, w: &Context, header: MessageHeader) -> MessageFl
     reuse::synced(s);
     s.sharding.note_synced();
     write_steps::hold_others(s);
+    engine_snapshots::hold_others(s);
     savepoints::note_sync(s);
     timing::asked(s, w);
     s.up.pass(header, &w.buffers);

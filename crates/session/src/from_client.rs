@@ -326,6 +326,7 @@ fn send_query(s: &mut Session, w: &Context, header: MessageHeader, statement: Rc
     }
     write_steps::hold_others(s);
     if w.is_sharded() {
+        engine_snapshots::hold_others(s);
         savepoints::note_query(s, &statement);
     }
     if w.is_sharded()

@@ -16,7 +16,7 @@ use weir_sql::facts::{TransactionEnd, TransactionVerb};
 pub fn before(s: &mut Session, w: &Context, statement: &Statement) -> Option<Result<MessageFlow, ErrorReport>> {
     let phase = s.participants.as_ref()?.phase;
     match statement.transaction {
-        TransactionVerb::End(TransactionEnd::Rollback | TransactionEnd::Commit) if !s.replies().is_settled() => {
+        TransactionVerb::End(_) | TransactionVerb::Chain(_) if !s.replies().is_settled() => {
             // A server skips it behind an error.
             checkout::leave_reader(s, w);
             Some(Ok(MessageFlow::Hold))
@@ -25,9 +25,15 @@ pub fn before(s: &mut Session, w: &Context, statement: &Statement) -> Option<Res
             participants::roll_back(s);
             None
         }
-        TransactionVerb::End(TransactionEnd::Commit) if s.transaction() == FAILED => {
+        // Each of them rolls a failed transaction back.
+        TransactionVerb::End(_) | TransactionVerb::Chain(_) if s.transaction() == FAILED => {
             participants::roll_back(s);
             None
+        }
+        // It may end the transaction, or take it back to a savepoint, on the server connection in use.
+        TransactionVerb::Many if s.transaction() == FAILED => {
+            let text = "several statements in one text cannot run in a transaction that is on several shards and has failed";
+            Some(Err(ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, text).hint("Send each of them by itself.")))
         }
         TransactionVerb::End(TransactionEnd::Commit) => match phase {
             CommitPhase::Open => Some(Ok(begin_commit(s))),

@@ -53,6 +53,13 @@ pub fn send_query(s: &mut Session, w: &Context, header: MessageHeader) -> bool {
     true
 }
 
+/// Makes later messages wait behind the end of a statement whose snapshots are taken: they are the statement's, and the next one has its own.
+pub fn hold_others(s: &mut Session) {
+    if s.sharding.snapshots() == ShardSnapshots::Taken {
+        s.raise_barrier();
+    }
+}
+
 /// True if a message answers a part of a Query that `send_query` has sent, of which its client knows nothing.
 pub fn is_of_query(s: &Session, header: MessageHeader) -> bool {
     matches!(header.tag, back::PARSE_COMPLETE | back::BIND_COMPLETE)

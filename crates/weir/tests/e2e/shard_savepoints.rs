@@ -61,7 +61,7 @@ fn ask(client: &mut Raw, how: How, text: &str) -> String {
 }
 
 /// Texts of a transaction. `#0`, `#1` and `#2` stand for accounts on the shards.
-const STORIES: [&str; 20] = [
+const STORIES: [&str; 24] = [
     "begin; savepoint a; +#1; release a; +#2; commit",
     "begin; savepoint a; +#1; +#2; rollback to a; +#0; commit",
     "begin; +#0; savepoint a; +#1; +#2; +#0; rollback to a; +#1; commit",
@@ -74,6 +74,10 @@ const STORIES: [&str; 20] = [
     "begin; savepoint \"A b\"; +#2; +#1; savepoint \"\"\"\"; -#0; rollback to savepoint \"\"\"\"; +#0; rollback to a; rollback to \"A b\"; +#0; commit",
     "begin; +#0; +#1; savepoint a; -#1; commit; +#2",
     "begin; +#0; savepoint a; +#1; savepoint b; +#1; release b; +#2; rollback to a; +#1; savepoint b; +#0; rollback; +#1",
+    "begin; +#0; +#1; -#1; rollback and chain; +#1; commit; +#0",
+    "begin; +#1; +#0; -#0; commit and chain; +#0; rollback; +#2",
+    "begin; +#1; +#2; savepoint a; -#0; prepare transaction 'own'; +#1",
+    "begin; +#1; +#2; savepoint a; -#0; begin; savepoint b; rollback to a; +#2; commit",
     "savepoint a; release a; rollback to a; +#1",
     "begin; release a; rollback to a; savepoint a; +#1; rollback",
     "begin; savepoint a; select 1/0; savepoint b; +#1; rollback to a; +#1; +#2; commit",
@@ -229,6 +233,23 @@ fn what_is_refused_in_a_transaction_on_several_shards_may_be_rolled_back_to_a_sa
                 assert_eq!(ask(&mut client, how, text), expected, "{how:?} {refused}");
             }
         }
+    }
+}
+
+#[test]
+fn several_statements_in_one_text_do_not_end_a_failed_transaction_on_one_shard_only() {
+    let spread = ground("");
+    let ids = ids(&spread);
+    let before = rows(&spread);
+    for text in ["rollback; begin", "rollback to a; select 1", "commit; select 1"] {
+        let mut client = spread.client();
+        for text in texts_of("begin; +#0; savepoint a; +#1; -#0", &ids) {
+            client.query(&text);
+        }
+        assert_eq!(ask(&mut client, How::Simple, text), "0A000 E", "{text}");
+        assert_eq!(ask(&mut client, How::Simple, "commit"), "ROLLBACK I", "{text}");
+        wait_until("the transaction to end", || is_over(&spread));
+        assert_eq!(rows(&spread), before, "{text}");
     }
 }
 

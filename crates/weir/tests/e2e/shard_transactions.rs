@@ -688,6 +688,28 @@ fn a_shard_that_hangs_fails_reads_and_lets_commits_of_other_shards_go_on() {
     }
 }
 
+#[test]
+fn reads_of_several_shards_that_do_not_wait_for_answers_have_snapshots_of_their_own() {
+    for more in ["", "cross_shard_reads = latest\n"] {
+        let spread = ground(more);
+        let mut client = spread.client();
+        let (query, pipeline) = (wire::query(SUM), [wire::unnamed(SUM, &[]), wire::sync()].concat());
+        // The second read of a pipeline is refused.
+        let refused = [wire::unnamed(SUM, &[]), wire::unnamed(SUM, &[]), wire::sync()].concat();
+        for messages in [
+            [&query, &query, &query],
+            [&pipeline, &query, &pipeline],
+            [&refused, &query, &refused],
+            [&refused, &pipeline, &query],
+        ] {
+            client.send(&messages.map(Vec::as_slice).concat());
+            for _ in messages {
+                assert_eq!(first_value(&client.until_ready()).unwrap(), "4000", "{more}");
+            }
+        }
+    }
+}
+
 const ENDS_GATES: &str = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'weir_gate'";
 
 #[test]
