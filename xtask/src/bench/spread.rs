@@ -136,10 +136,10 @@ impl Stage {
         let whole = self.copied(&self.one, &[self.whole.primary()])?;
         Ok(vec![
             ("reads of 4 shards beside 500 commits a second on two: tps, `latest`", of_latest),
-            ("the same, `snapshot`", of_snapshot),
+            ("reads of 4 shards beside 500 commits a second on two: tps, `snapshot`", of_snapshot),
             ("`snapshot` over `latest`", of_snapshot / of_latest),
             ("commits on two shards, 8 clients: tps, `latest`", commits[0]),
-            ("the same, `snapshot`", commits[1]),
+            ("commits on two shards, 8 clients: tps, `snapshot`", commits[1]),
             ("`snapshot` over `latest`, commits", commits[1] / commits[0]),
             ("flushes of a commit on two shards, one client", self.flushes()?),
             ("COPY into 4 shards: processor seconds for a GB, Weir alone", split.weir),
@@ -220,14 +220,7 @@ impl Stage {
         ]);
         let output = process::run(command.arg("-f").arg(&script).arg("postgres"), Duration::from_secs(60))?;
         ensure!(output.status.success(), "pgbench: {}", output.stderr.trim());
-        // A session tells of its flushes when it rests for a second.
-        let mut last = before;
-        weir_demo::wait_until("the counts of flushes to stand", Duration::from_secs(20), || {
-            let (now, then) = (count()?, last);
-            last = now;
-            Ok(now > before && now.to_bits() == then.to_bits() && now - before >= COUNTED as f64)
-        })?;
-        Ok((last - before) / COUNTED as f64)
+        Ok((stands(before + COUNTED as f64)? - before) / COUNTED as f64)
     }
 
     fn copied(&self, weir: &RunningWeir, servers: &[&Server]) -> Result<CopyCost> {
