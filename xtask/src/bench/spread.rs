@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use weir_demo::{Cluster, Server};
@@ -21,7 +21,9 @@ const COMMITTERS: u32 = 8;
 /// Commits on two shards a second, beside the readers.
 const COMMITS_A_SECOND: &str = "500";
 /// Commits one after another whose flushes are counted.
-const COUNTED: usize = 200;
+const COUNTED: u32 = 200;
+/// Sessions at rest tell of their flushes within this time.
+const TOLD_WITHIN: Duration = Duration::from_millis(11_000);
 
 /// Flushes are counted, and cost what a file in memory costs.
 const SETTINGS: [(&str, &str); 7] = [
@@ -199,13 +201,9 @@ impl Stage {
     }
 
     fn flushes(&self) -> Result<f64> {
-        let count = || -> Result<f64> {
-            let of = |server: &Server| -> Result<f64> { Ok(server.value("select wal_sync from pg_stat_wal")?.parse()?) };
-            self.spread.shards().take(2).map(of).sum()
-        };
         let script = self.spread.folder().join("counted.sql");
         fs::write(&script, self.commit())?;
-        let before = count()?;
+        let before = self.standing_flushes(0.0)?;
         let mut command = Command::new("pgbench");
         command.args([
             "-h",
@@ -220,7 +218,24 @@ impl Stage {
         ]);
         let output = process::run(command.arg("-f").arg(&script).arg("postgres"), Duration::from_secs(60))?;
         ensure!(output.status.success(), "pgbench: {}", output.stderr.trim());
-        Ok((stands(before + COUNTED as f64)? - before) / COUNTED as f64)
+        Ok((self.standing_flushes(before + f64::from(COUNTED))? - before) / f64::from(COUNTED))
+    }
+
+    /// Flushes of the two servers so far, at least as many as `known`. A session tells of its own when it has rested for a second.
+    fn standing_flushes(&self, known: f64) -> Result<f64> {
+        let count = || -> Result<f64> {
+            let of = |server: &Server| -> Result<f64> { Ok(server.value("select wal_sync from pg_stat_wal")?.parse()?) };
+            self.spread.shards().take(2).map(of).sum()
+        };
+        let (mut last, mut since) = (f64::NAN, Instant::now());
+        weir_demo::wait_until("the counts of flushes to stand", Duration::from_secs(60), || {
+            let now = count()?;
+            if now.to_bits() != last.to_bits() {
+                (last, since) = (now, Instant::now());
+            }
+            Ok(last >= known && since.elapsed() > TOLD_WITHIN)
+        })?;
+        Ok(last)
     }
 
     fn copied(&self, weir: &RunningWeir, servers: &[&Server]) -> Result<CopyCost> {
