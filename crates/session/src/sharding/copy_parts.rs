@@ -69,7 +69,7 @@ impl CopyParts {
         };
         // A header line of no columns is none of binary data.
         let head = if copy.plan.format == CopyFormat::Binary { BINARY_HEAD } else { b"" };
-        copy.message = copy.copy_of(head, &[]);
+        copy.message = copy.copy_of(Vec::new(), head, &[]);
         copy
     }
 
@@ -106,7 +106,7 @@ impl CopyParts {
 
     /// A server has carried its part out. The next server by its place among the shards; `None`: more data must come.
     pub fn next_place(&mut self) -> Option<usize> {
-        self.message = Vec::new();
+        self.message.clear();
         match self.phase {
             CopyPhase::Begins => {
                 self.phase = CopyPhase::Takes;
@@ -184,21 +184,23 @@ impl CopyParts {
     }
 
     fn fill(&mut self, place: usize) {
-        let block = std::mem::take(&mut self.blocks[place]);
+        let mut block = std::mem::take(&mut self.blocks[place]);
         self.blocks_bytes = self.blocks_bytes.saturating_sub(block.len());
-        let head = self.head.take();
-        self.message = self.copy_of(head.as_deref().unwrap_or(self.empty_head()), &block);
-        self.head = head;
+        let message = std::mem::take(&mut self.message);
+        self.message = self.copy_of(message, self.head.as_deref().unwrap_or(self.empty_head()), &block);
+        // Most blocks are as large as the one before. Rows in order fill one block after the other, and those of others need no room then.
+        block.clear();
+        block.shrink_to(2 * BLOCKS_BYTES_MAX / self.blocks.len());
+        self.blocks[place] = block;
     }
 
     fn empty_head(&self) -> &'static [u8] {
         if self.plan.format == CopyFormat::Binary { BINARY_HEAD } else { b"" }
     }
 
-    /// A COPY of one block, whole.
-    fn copy_of(&self, head: &[u8], block: &[u8]) -> Vec<u8> {
-        const FRAMES_BYTES: usize = 64;
-        let mut out = Vec::with_capacity(self.query.len() + head.len() + block.len() + FRAMES_BYTES);
+    /// A COPY of one block, whole. `out`: a message that has gone, for its memory.
+    fn copy_of(&self, mut out: Vec<u8>, head: &[u8], block: &[u8]) -> Vec<u8> {
+        out.clear();
         out.extend_from_slice(&self.query);
         if let CopyPhase::Fails(reason) = &self.phase {
             write::message(&mut out, front::COPY_FAIL, |out| out.extend_from_slice(reason));
