@@ -59,6 +59,7 @@ pub mod sqlstate {
     pub const DATABASE_DROPPED: &str = "57P04";
     pub const IN_FAILED_TRANSACTION: &str = "25P02";
     pub const UNKNOWN_SAVEPOINT: &str = "3B001";
+    pub const DATA_CORRUPTED: &str = "XX001";
     pub const DEADLOCK_DETECTED: &str = "40P01";
     pub const IDLE_IN_TRANSACTION_TIMEOUT: &str = "25P03";
     pub const TRANSACTION_TIMEOUT: &str = "25P04";

@@ -14,7 +14,7 @@ use crate::replies::{DroppedReplies, FailedMessage, RemainingMessages, ReplyTrea
 use crate::session::{ClientPresence, FAILED, IDLE, LazyBegin, MessageSkip, Session, SessionServer, SubstituteFault, WITHIN};
 use crate::session_state::state_question::{ROW_LOOK_BYTES_MAX, ServerErrorFields};
 use crate::sharding::write_steps::{self, ReturnedMessage};
-use crate::sharding::{copy_steps, engine_snapshots, savepoints};
+use crate::sharding::{copy_steps, engine_snapshots, reference_steps, savepoints};
 use crate::statement_statistics::answer_tally::TurnEnd;
 use crate::statement_statistics::statement_rows::rows_of_tag;
 use crate::stats::StatCounter;
@@ -61,6 +61,9 @@ pub fn take(s: &mut Session, w: &Context) -> Result<(), ErrorReport> {
             Ok(None) => return Ok(()),
             Err(error) => return teardown::conn_lost(s, w, &error.to_string()),
         };
+        if s.sharding.has_write() && reference_steps::breaks_off(s, w) {
+            return Ok(());
+        }
         let waits =
             (s.participants.is_some() && participants::holds_back(s)) || (s.sharding.has_write() && write_steps::holds_back(s));
         if waits || read_retry::holds_back(s, w) || !on_server(s, w, header)? {

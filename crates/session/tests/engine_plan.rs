@@ -83,6 +83,7 @@ fn told(text: &str, engine: EngineReadiness) -> String {
                 (Err(refusal), Err(why)) => format!("{}, {}", refusal.name(), reason(&why)),
             }
         }
+        TextPlan::EveryCopy(every) => format!("copies {:?}", every.shards),
         TextPlan::AllShards(all) => format!("shards {:?}{}", all.shards, if all.returns { " returning" } else { "" }),
         TextPlan::CopyRows(plan) => format!("rows by {} of {:?}", plan.key_at, plan.columns),
         TextPlan::Refused(TextRefusal::Copy(why)) => format!("no copy: {why}"),
@@ -189,7 +190,7 @@ fn rows_of_a_copy_are_told_apart() {
         ("copy orders from stdin where id > 3", "no copy: it has a WHERE"),
         ("copy orders from stdin (freeze)", "no copy: one of its options is not looked into"),
         ("copy orders to stdout", "copy, not_one_query"),
-        ("copy countries from stdin", "copy, not_one_query"),
+        ("copy countries from stdin", "Copies"),
         ("copy single from stdin", "cluster"),
     ] {
         assert_eq!(told(text, EngineReadiness::Ready { node: 0 }), expected, "{text}");

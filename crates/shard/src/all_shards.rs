@@ -139,7 +139,7 @@ pub fn all_shards<'c>(
 }
 
 fn by_property(properties: TermProperties) -> Result<(), AllShardsRefusal> {
-    const ROWS: [(TermProperty, AllShardsRefusal); 8] = [
+    const ROWS: [(TermProperty, AllShardsRefusal); 9] = [
         (TermProperty::Explained, AllShardsRefusal::Explained),
         (TermProperty::Samples, AllShardsRefusal::Samples),
         (TermProperty::SystemColumns, AllShardsRefusal::SystemColumns),
@@ -148,6 +148,7 @@ fn by_property(properties: TermProperties) -> Result<(), AllShardsRefusal> {
         (TermProperty::LocksRows, AllShardsRefusal::LocksRows),
         (TermProperty::OfDatabase, AllShardsRefusal::OfDatabase),
         (TermProperty::TransactionTime, AllShardsRefusal::TransactionTime),
+        (TermProperty::CutSetOperation, AllShardsRefusal::ComputedQuery),
     ];
     ROWS.iter().find(|(property, _)| properties.has(*property)).map_or(Ok(()), |(_, refusal)| Err(*refusal))
 }
@@ -187,7 +188,7 @@ fn by_relation<'c>(
     if sharded == 1 { Ok(()) } else { Err(AllShardsRefusal::OtherSharded) }
 }
 
-fn relations(block: &QueryBlock) -> impl Iterator<Item = &QualifiedName> {
+pub(crate) fn relations(block: &QueryBlock) -> impl Iterator<Item = &QualifiedName> {
     block.occurrences.iter().filter_map(|occurrence| match &occurrence.source {
         OccurrenceSource::Relation(name) => Some(name),
         OccurrenceSource::Derived(_) | OccurrenceSource::Cte(_) | OccurrenceSource::Unknown => None,
@@ -201,7 +202,7 @@ fn is_write(block: &QueryBlock, write: &WriteTerms) -> bool {
 }
 
 /// True if the rows of a query hang on nothing but the rows of its relations, which each shard has alike: their order does not count.
-fn is_same_everywhere(block: &QueryBlock) -> bool {
+pub(crate) fn is_same_everywhere(block: &QueryBlock) -> bool {
     block.shape == BlockShape::Flat || block.occurrences.is_empty()
 }
 

@@ -3,6 +3,7 @@
 use crate::key_value::{KeyKind, KeyOrder};
 use crate::partition_bound::PartitionBound;
 use crate::partition_map::PartitionMap;
+use crate::reference_table::ReferenceTable;
 use crate::sharded_table::ShardedTable;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -91,6 +92,9 @@ pub struct ShardTables {
     unfit_for_engine: HashMap<QualifiedName, String>,
     /// Columns whose values tell no time, whatever text gives them.
     timeless: HashMap<QualifiedName, HashSet<String>>,
+    references: HashMap<QualifiedName, ReferenceTable>,
+    /// All shards of the configuration.
+    shards: Vec<u16>,
 }
 
 impl ShardTables {
@@ -109,7 +113,7 @@ impl ShardTables {
         }
         with_groups(&mut relations);
         let unfit_for_engine = relations.iter().filter_map(|(name, relation)| Some((name.clone(), unfit(relation)?))).collect();
-        let mut tables = ShardTables { relations, unfit_for_engine, ..ShardTables::default() };
+        let mut tables = ShardTables { relations, unfit_for_engine, shards: shards.to_vec(), ..ShardTables::default() };
         tables.note_readers(readers);
         tables.names = tables.relations.keys().map(|name| name.name.clone()).collect();
         tables
@@ -142,6 +146,22 @@ impl ShardTables {
     /// True if no text that is written to the column is read as a time, such as `today`. False in doubt. `table` has its schema.
     pub fn is_timeless(&self, table: &QualifiedName, column: &str) -> bool {
         self.timeless.get(table).is_some_and(|columns| columns.contains(column))
+    }
+
+    /// Definitions of reference tables, by names with their schemas.
+    #[must_use]
+    pub fn with_references(self, tables: impl IntoIterator<Item = (QualifiedName, ReferenceTable)>) -> ShardTables {
+        ShardTables { references: tables.into_iter().collect(), ..self }
+    }
+
+    /// The definition of a reference table. `name` has its schema.
+    pub fn reference(&self, name: &QualifiedName) -> Option<&ReferenceTable> {
+        self.references.get(name)
+    }
+
+    /// All shards of the configuration, each of which has a copy of each reference table.
+    pub fn shards(&self) -> &[u16] {
+        &self.shards
     }
 
     pub fn engine(&self) -> &EngineReadiness {

@@ -93,6 +93,7 @@ fn statements_that_a_shard_would_answer_otherwise_than_one_server_are_refused() 
          update t set name = now()::text -> transaction_time
          delete from t where x in (select id from ref limit 1) -> computed_query
          delete from t where x in (select distinct id from ref) -> computed_query
+         delete from t where x in (select id from ref union select x from ref limit 1) -> computed_query
          update t set x = (select count(*) from ref) -> computed_query
          delete from t where x in (select id from ref for update) -> locks_rows
          with d as (delete from t where x = 1) delete from u -> several_writes

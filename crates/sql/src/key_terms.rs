@@ -108,10 +108,18 @@ pub enum TermProperty {
     TiesOfExtreme,
     /// A query in FROM may have nothing but aggregates over a join, and the query around may name none of them.
     UnusedAggregate,
+    /// `UNION` and its kin.
+    SetOperation,
+    /// `LIMIT` or `OFFSET` of a `UNION` and its kin.
+    CutSetOperation,
+    /// `ON CONFLICT`.
+    OnConflict,
+    /// `DEFAULT` in place of a value.
+    SetsDefault,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TermProperties(u16);
+pub struct TermProperties(u32);
 
 impl TermProperties {
     pub const fn has(self, property: TermProperty) -> bool {
@@ -157,6 +165,8 @@ pub struct QueryBlock {
 pub enum BlockShape {
     /// Each row that its joins and WHERE leave is one row of the result: a condition on the result may as well stand in its WHERE.
     Flat,
+    /// Each row that its joins and WHERE leave is one row of the result, and operators compute its columns.
+    Computed,
     /// It may group, sort out, limit or number rows.
     Other,
     /// Its columns are not those of `outputs`: `UNION`, `VALUES`, `RETURNING`.

@@ -272,6 +272,9 @@ impl<'a> KeyWalk<'a> {
         }
         self.terms.properties.add_if(TermProperty::LocksRows, !select.locking_clause().is_empty());
         if select.op != SetOperation::SETOP_NONE {
+            let is_cut = !matches!((select.limit_offset(), select.limit_count()), (Node::None, Node::None));
+            self.terms.properties.add(TermProperty::SetOperation);
+            self.terms.properties.add_if(TermProperty::CutSetOperation, is_cut);
             for branch in [select.larg(), select.rarg()].into_iter().flatten() {
                 self.query_at(Node::SelectStmt(branch), place);
             }
@@ -337,6 +340,7 @@ impl<'a> KeyWalk<'a> {
         });
         let columns = columns.collect();
         let conflict_sets = insert.on_conflict_clause().map_or_else(Vec::new, conflict_sets);
+        self.terms.properties.add_if(TermProperty::OnConflict, insert.on_conflict_clause().is_some());
         self.write(insert.relation(), WriteAction::Insert { columns, rows, conflict_sets });
         self.returning(insert.returning_clause().is_some());
         self.expressions(unseen(place), |below| {
@@ -615,6 +619,7 @@ impl<'a> KeyWalk<'a> {
             Node::CaseExpr(case) if !matches!(case.arg(), Node::None) => drop(self.operators.insert(("", EQUALITY))),
             Node::CollateClause(collate) => drop(self.collations.insert(qualified(collate.collname().iter()))),
             Node::CurrentOfExpr(_) => self.terms.properties.add(TermProperty::AtCursor),
+            Node::SetToDefault(_) => self.terms.properties.add(TermProperty::SetsDefault),
             _ => {}
         }
         self.expressions(place, |below| push_children(node, below));
@@ -691,13 +696,38 @@ fn shape_of(select: &SelectStmt) -> BlockShape {
         let node = if let Node::TypeCast(cast) = node { cast.arg() } else { node };
         matches!(node, Node::ColumnRef(_) | Node::A_Const(_) | Node::ParamRef(_))
     };
-    let is_flat = select.distinct_clause().is_empty()
+    let is_row_by_row = select.distinct_clause().is_empty()
         && select.group_clause().is_empty()
         && select.window_clause().is_empty()
         && select.locking_clause().is_empty()
-        && matches!((select.having_clause(), select.limit_offset(), select.limit_count()), (Node::None, Node::None, Node::None))
-        && select.target_list().iter().all(|target| is_plain(target.val()));
-    if is_flat { BlockShape::Flat } else { BlockShape::Other }
+        && matches!((select.having_clause(), select.limit_offset(), select.limit_count()), (Node::None, Node::None, Node::None));
+    let targets = || select.target_list().iter().map(ResTarget::val);
+    match is_row_by_row {
+        true if targets().all(is_plain) => BlockShape::Flat,
+        true if targets().all(is_of_operators) => BlockShape::Computed,
+        _ => BlockShape::Other,
+    }
+}
+
+/// True if operators alone compute it. A call may be one of an aggregate, or give several rows.
+fn is_of_operators(target: Node<'_>) -> bool {
+    let mut nodes = vec![target];
+    while let Some(node) = nodes.pop() {
+        match node {
+            Node::ColumnRef(_) | Node::A_Const(_) | Node::ParamRef(_) | Node::None => {}
+            Node::TypeCast(cast) => nodes.push(cast.arg()),
+            Node::A_Expr(_)
+            | Node::BoolExpr(_)
+            | Node::NullTest(_)
+            | Node::CaseExpr(_)
+            | Node::CaseWhen(_)
+            | Node::CoalesceExpr(_)
+            | Node::MinMaxExpr(_)
+            | Node::NodeList(_) => push_children(node, &mut nodes),
+            _ => return false,
+        }
+    }
+    true
 }
 
 /// True if the planner may look for the first row of an order in place of an aggregate, and WITH TIES cuts the query.

@@ -14,14 +14,14 @@ use crate::sharding::bound_values::BoundValues;
 use crate::sharding::copy_parts::CopyParts;
 use crate::sharding::copy_plan::CopyPlan;
 use crate::sharding::insert_parts::{InsertPart, InsertParts, insert_parts};
-use crate::sharding::kept_plan::{EngineFit, NoEngine, TextPlan, TextRefusal};
+use crate::sharding::kept_plan::{EngineFit, EveryCopy, NoEngine, TextPlan, TextRefusal};
 use crate::sharding::plan_wish::PlanWish;
 use crate::sharding::refusal_words;
 use crate::sharding::returned_rows::{ReturnedRows, RowOrder};
 use crate::sharding::shard_target::{ENGINE, ShardAim, ShardTarget, TransactionPart};
-use crate::sharding::spread_write::{PartMessages, SpreadParts};
+use crate::sharding::spread_write::{PartAnswers, PartMessages, SpreadParts};
 use crate::sharding::text_plan::{NameCertainty, PlanFacts, may_be_kept, plan_of};
-use crate::sharding::{engine_settings, engine_snapshots, savepoints, write_steps};
+use crate::sharding::{engine_settings, engine_snapshots, reference_steps, savepoints, write_steps};
 use crate::statements::{PreparedStatement, Statement, StatementTrait};
 use crate::unit::StatementMessage;
 use crate::{lazy_begin, participants, sharding};
@@ -175,6 +175,7 @@ fn of_query(s: &mut Session, w: &Context, statement: &Statement) -> Result<Shard
         },
         TextPlan::Engine(fit) => to_engine(s, w, statement, *fit, (place, None)),
         TextPlan::AllShards(all) => to_all(s, w, (statement, all), (place, None)),
+        TextPlan::EveryCopy(every) => to_every_copy(s, w, (statement, every), (place, None)),
         TextPlan::CopyRows(plan) => copy_to_all(s, w, (statement, plan)),
         other => of_plan(other),
     }
@@ -185,6 +186,9 @@ fn of_bind(s: &mut Session, w: &Context, prepared: &PreparedStatement, statement
     let plan = text_plan(s, w, statement, place)?;
     if let TextPlan::AllShards(all) = &*plan {
         return all_ahead(s, w, (statement, all), (place, key(b"")));
+    }
+    if let TextPlan::EveryCopy(every) = &*plan {
+        return copies_ahead(s, w, (statement, every), (place, key(b"")));
     }
     if !matches!(*plan, TextPlan::OneShard { .. } | TextPlan::Engine(_)) {
         return of_plan(&plan);
@@ -240,6 +244,9 @@ fn of_parse(s: &mut Session, w: &Context, name: &[u8], prepared: &PreparedStatem
     if let TextPlan::AllShards(all) = &*plan {
         return all_ahead(s, w, (&prepared.statement, all), (place, key(name)));
     }
+    if let TextPlan::EveryCopy(every) = &*plan {
+        return copies_ahead(s, w, (&prepared.statement, every), (place, key(name)));
+    }
     if !matches!(*plan, TextPlan::OneShard { .. } | TextPlan::Engine(_)) {
         return of_plan(&plan);
     }
@@ -279,7 +286,7 @@ pub fn refusal_of_long(s: &Session) -> Option<ErrorReport> {
 fn of_plan(plan: &TextPlan) -> Result<ShardAim, Unaimed> {
     match plan {
         TextPlan::Anywhere => Ok(ShardTarget::Any.into()),
-        TextPlan::Cluster | TextPlan::OneShard { .. } | TextPlan::Engine(_) | TextPlan::AllShards(_) => {
+        TextPlan::Cluster | TextPlan::OneShard { .. } | TextPlan::Engine(_) | TextPlan::AllShards(_) | TextPlan::EveryCopy(_) => {
             Ok(ShardTarget::Cluster.into())
         }
         TextPlan::CopyRows(_) => Err(write_steps::cannot_spread("send COPY as a Query message, by the simple protocol").into()),
@@ -345,6 +352,21 @@ fn all_ahead(
     let rows_asked = if all.returns { RowsAsked::MustBeAll } else { RowsAsked::Any };
     match bound_ahead(s, name, rows_asked)? {
         Some(values) => to_all(s, w, (statement, all), (place, Some(&values))),
+        None => Ok(DESCRIBED_ANYWHERE),
+    }
+}
+
+/// The same for a write to a reference table.
+#[cold]
+fn copies_ahead(
+    s: &mut Session,
+    w: &Context,
+    (statement, every): (&Statement, &EveryCopy),
+    (place, name): (TextPlace<'_>, &[u8]),
+) -> Result<ShardAim, Unaimed> {
+    let rows_asked = if every.returns_rows { RowsAsked::MustBeAll } else { RowsAsked::Any };
+    match bound_ahead(s, name, rows_asked)? {
+        Some(values) => to_every_copy(s, w, (statement, every), (place, Some(&values))),
         None => Ok(DESCRIBED_ANYWHERE),
     }
 }
@@ -468,9 +490,7 @@ fn to_all(
         sent: Box::default(),
         returned: all.returns.then(|| ReturnedRows::new(RowOrder::ByShard, all.shards.len())),
     };
-    let text = place.text(s).unwrap_or_default();
-    let says_it = says_a_moment(text) || values.is_some_and(bind_holds_a_moment);
-    let asks_time = says_it || statement.has(StatementTrait::AsksTime);
+    let asks_time = says_time(s, place, values) || statement.has(StatementTrait::AsksTime);
     begin_on_all(s, w, (statement, &all.shards, asks_time), place, parts)
 }
 
@@ -492,6 +512,34 @@ fn copy_to_all(s: &mut Session, w: &Context, (statement, plan): (&Statement, &Co
     // The strings of the text are options.
     let asks_time = false;
     begin_on_all(s, w, (statement, &plan.shards, asks_time), TextPlace::Message, parts)
+}
+
+/// Begins a write to a reference table.
+#[cold]
+fn to_every_copy(
+    s: &mut Session,
+    w: &Context,
+    (statement, every): (&Statement, &EveryCopy),
+    (place, values): (TextPlace<'_>, Option<&[u8]>),
+) -> Result<ShardAim, Unaimed> {
+    let parts = |s: &Session| {
+        let parse = match place {
+            TextPlace::Message => reference_steps::without_parameters(place.text(s).unwrap_or_default()),
+            TextPlace::Parse(prepared) => prepared.tail.to_vec(),
+        };
+        let message = reference_steps::part_messages(&parse, values.unwrap_or(&reference_steps::NO_VALUES));
+        // Rows of RETURNING come from the last shard alone.
+        SpreadParts { messages: PartMessages::Same(message.into()), sent: Box::default(), returned: None }
+    };
+    let asks_time = says_time(s, place, values) || statement.has(StatementTrait::AsksTime);
+    let aim = begin_on_all(s, w, (statement, &every.shards, asks_time), place, parts)?;
+    s.sharding.write.iter_mut().for_each(|write| write.answers = PartAnswers::Equal(None));
+    Ok(aim)
+}
+
+/// True if a text of the statement or a value may mean a moment, such as `today`.
+fn says_time(s: &Session, place: TextPlace<'_>, values: Option<&[u8]>) -> bool {
+    says_a_moment(place.text(s).unwrap_or_default()) || values.is_some_and(bind_holds_a_moment)
 }
 
 #[cold]

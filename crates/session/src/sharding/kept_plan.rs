@@ -4,7 +4,7 @@ use crate::sharding::copy_plan::CopyPlan;
 use std::cell::RefCell;
 use std::rc::Rc;
 use weir_cache::{bind_holds_a_moment, says_a_moment};
-use weir_shard::{AllShards, AllShardsRefusal, EngineRefusal, ShardPlan, ShardRefusal};
+use weir_shard::{AllShards, AllShardsRefusal, CopyRefusal, EngineRefusal, ShardPlan, ShardRefusal};
 use weir_sql::facts::QualifiedName;
 use weir_sql::literal::LiteralGaps;
 
@@ -24,9 +24,19 @@ pub enum TextPlan {
     Engine(EngineFit),
     /// Changes rows of several shards, each of which carries it out by itself.
     AllShards(AllShards),
+    /// Changes a reference table: each shard carries it out on its copy.
+    EveryCopy(EveryCopy),
     /// Takes rows of several shards, each of which gets its own.
     CopyRows(Box<CopyPlan>),
     Refused(TextRefusal),
+}
+
+/// A write to a reference table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EveryCopy {
+    /// All shards, in the order of the visits.
+    pub shards: Box<[u16]>,
+    pub returns_rows: bool,
 }
 
 /// The engine is ready, and answers the text as one server with all rows does.
@@ -67,6 +77,16 @@ pub enum NoSpread {
     Chance(String),
 }
 
+/// Why a write to a reference table is not carried out on all copies.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NoCopies {
+    Refused(CopyRefusal),
+    /// The function, operator, type or collation may be another one on each shard, or do something else there.
+    Stranger(QualifiedName),
+    /// The function depends on chance or on the time of the server.
+    Chance(String),
+}
+
 /// Why a text is not carried out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TextRefusal {
@@ -75,6 +95,8 @@ pub enum TextRefusal {
     Spread(ShardRefusal, NoSpread),
     /// A COPY; the reason.
     Copy(&'static str),
+    /// A write to a reference table.
+    Copies(NoCopies),
     /// The parser does not read it, or it is too long.
     Unread,
     Many,

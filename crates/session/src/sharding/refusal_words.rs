@@ -1,7 +1,7 @@
 //! Errors for statements that are not one shard's.
 
 use crate::fault::{ErrorReport, sqlstate};
-use crate::sharding::kept_plan::{NoEngine, NoSpread, TextRefusal};
+use crate::sharding::kept_plan::{NoCopies, NoEngine, NoSpread, TextRefusal};
 use crate::sharding::write_steps;
 use weir_shard::{EngineRefusal, ShardRefusal};
 use weir_sql::facts::QualifiedName;
@@ -39,6 +39,17 @@ fn of_spread(refusal: ShardRefusal, why: &NoSpread) -> ErrorReport {
         .hint(WHAT_WORKS)
 }
 
+/// The error for a write to a reference table that might leave copies that differ.
+fn of_copies(why: &NoCopies) -> ErrorReport {
+    let why = match why {
+        NoCopies::Refused(why) => why.to_string(),
+        NoCopies::Stranger(name) => format!("{} may be another one on each shard, or answer otherwise there", shown(name)),
+        NoCopies::Chance(name) => format!("each server would call function \"{name}\" by itself: give its value"),
+    };
+    ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, "the copies of the reference table might differ after the statement")
+        .detail(format!("Each shard changes its own copy, and {why}."))
+}
+
 /// Why the engine does not carry a statement out.
 pub fn of_engine(why: &NoEngine) -> String {
     match why {
@@ -66,6 +77,7 @@ fn is_about_keys(refusal: ShardRefusal) -> bool {
 pub fn report(refusal: &TextRefusal) -> ErrorReport {
     let text = match refusal {
         TextRefusal::Plan(refusal, why) => return of_plan(*refusal, why),
+        TextRefusal::Copies(why) => return of_copies(why),
         TextRefusal::Spread(refusal, why) => return of_spread(*refusal, why),
         TextRefusal::Copy(why) => return write_steps::cannot_spread(why),
         TextRefusal::Unread => "the statement names a sharded table, and its text cannot be looked into".to_owned(),

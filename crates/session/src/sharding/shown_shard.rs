@@ -44,8 +44,9 @@ pub fn shown_shard(
         TextPlan::Refused(refusal) => Some(ShownShard::Refused(refusal_words::report(&refusal).message)),
         TextPlan::Engine(_) => Some(ShownShard::Engine),
         TextPlan::AllShards(all) if participants::spans_shards(config, known) => Some(ShownShard::All(all.shards)),
+        TextPlan::EveryCopy(every) if participants::spans_shards(config, known) => Some(ShownShard::All(every.shards.to_vec())),
         TextPlan::CopyRows(plan) if participants::spans_shards(config, known) => Some(ShownShard::All(plan.shards.to_vec())),
-        TextPlan::AllShards(_) | TextPlan::CopyRows(_) => {
+        TextPlan::AllShards(_) | TextPlan::EveryCopy(_) | TextPlan::CopyRows(_) => {
             Some(ShownShard::Refused(write_steps::cannot_spread(write_steps::NOT_SPANNED).message))
         }
         TextPlan::OneShard { plan, .. } if is_by_parameters(&plan) => Some(ShownShard::ByParameters),

@@ -32,6 +32,16 @@ pub enum WriteStep {
     Spoiled(ErrorReport),
 }
 
+/// What the servers tell of a statement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PartAnswers {
+    /// Each tells its own rows, and the client hears of all of them.
+    #[default]
+    Sum,
+    /// All change the same rows, each on its own copy. `None`: none has told their number yet.
+    Equal(Option<u64>),
+}
+
 pub struct SpreadWrite {
     shards: Box<[u16]>,
     /// The one of `shards` whose turn it is.
@@ -42,6 +52,7 @@ pub struct SpreadWrite {
     pub told: u64,
     pub owner: TransactionOwner,
     pub step: WriteStep,
+    pub answers: PartAnswers,
     pub parts: SpreadParts,
     /// True if the client's message is Weir's copy, which goes on with the statement.
     pub is_again: bool,
@@ -53,7 +64,7 @@ pub struct SpreadParts {
     pub messages: PartMessages,
     /// Rows of an INSERT for each server; empty for other statements.
     pub sent: Box<[u64]>,
-    /// With RETURNING.
+    /// With RETURNING, if the rows are those of several servers.
     pub returned: Option<ReturnedRows>,
 }
 
@@ -72,7 +83,8 @@ impl SpreadWrite {
     pub fn new(shards: &[u16], owner: TransactionOwner, parts: SpreadParts) -> SpreadWrite {
         let step = if shards.len() > 1 { WriteStep::Due } else { WriteStep::Last };
         let is_again = matches!(parts.messages, PartMessages::Copy(_));
-        SpreadWrite { shards: shards.into(), at: 0, rows: 0, told: 0, owner, step, parts, is_again }
+        let answers = PartAnswers::default();
+        SpreadWrite { shards: shards.into(), at: 0, rows: 0, told: 0, owner, step, answers, parts, is_again }
     }
 
     /// For the server whose turn it is, other than the last one.
@@ -126,7 +138,15 @@ impl SpreadWrite {
         if self.step != WriteStep::Sent {
             return;
         }
-        self.rows = self.rows.saturating_add(std::mem::take(&mut self.told));
+        let told = std::mem::take(&mut self.told);
+        match self.answers {
+            PartAnswers::Sum => self.rows = self.rows.saturating_add(told),
+            PartAnswers::Equal(Some(before)) if before != told => {
+                self.step = WriteStep::Failed(copies_differ(told, before));
+                return;
+            }
+            PartAnswers::Equal(_) => self.answers = PartAnswers::Equal(Some(told)),
+        }
         let next = match &mut self.parts.messages {
             PartMessages::Copy(copy) => copy.next_place(),
             PartMessages::Same(_) | PartMessages::Own(_) => Some(self.at + 1),
@@ -168,6 +188,13 @@ impl SpreadWrite {
     }
 }
 
+/// The error of a write to a reference table for which two shards tell other numbers of rows.
+#[cold]
+pub fn copies_differ(told: u64, before: u64) -> ErrorReport {
+    let text = format!("the copies of a reference table differ: one shard tells {told} rows for the statement, another {before}");
+    ErrorReport::error(sqlstate::DATA_CORRUPTED, text).hint("Look at weir shard check.")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -194,6 +221,19 @@ mod tests {
         write.step = WriteStep::Sent;
         write.done();
         assert_eq!((write.message(), &write.step), (&b"two"[..], &WriteStep::Last));
+    }
+
+    #[test]
+    fn copies_that_tell_other_numbers_of_rows_fail_the_statement() {
+        for (told, fails) in [([4, 4], false), ([4, 5], true), ([0, 1], true)] {
+            let mut write = SpreadWrite::new(&[1, 2, 0], TransactionOwner::Client, parts(PartMessages::Same(Box::default())));
+            write.answers = PartAnswers::Equal(None);
+            for told in told {
+                (write.step, write.told) = (WriteStep::Sent, told);
+                write.done();
+            }
+            assert_eq!((matches!(write.step, WriteStep::Failed(_)), write.rows), (fails, 0), "{told:?}");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::runtime::user_roles;
 use crate::server::{inquiry, shard_gate, xid_status};
 use crate::traffic::{ask_outcome, shard_commit, timeouts};
 use weir_session::session_state::{client_settings, server_defaults, state_question};
-use weir_session::sharding::savepoint_stack;
+use weir_session::sharding::{reference_steps, savepoint_stack};
 use weir_session::signals::process_ids;
 use weir_session::{lazy_begin, sequences};
 
@@ -155,6 +155,12 @@ pub const PLACES: &[SqlPlace] = &[
         purpose: "The tables that are spread over several servers; asked in the engine.",
         texts: shard_catalog::own_texts,
         ..OWN
+    },
+    SqlPlace {
+        file: "session/src/sharding/reference_steps.rs",
+        purpose: "One transaction at a time writes to reference tables, each of which has a copy on every shard.",
+        texts: reference_steps::own_texts,
+        ..CLIENTS
     },
     SqlPlace {
         file: "weir/src/control/engine_state.rs",

@@ -3,7 +3,10 @@
 //! In: rows of `SHARDED_TABLES`, asked in the engine. Out: `ShardedTable`. A table that is otherwise than `weir shard` makes it has no key or no shard
 //! here, and must not be routed.
 
+use crate::control::engine_state;
 use crate::runtime::pool::server_conn::Rows;
+use weir_shard::ReferenceTable;
+use weir_sql::facts::QualifiedName;
 
 /// The foreign server of shard `k` is `shard_<k>`.
 pub const SERVER_BEGIN: &str = "shard_";
@@ -88,6 +91,58 @@ pub const TIMELESS_COLUMNS: &str = "SELECT n.nspname, c.relname, a.attname \
     WHERE c.relkind OPERATOR(pg_catalog.=) 'p' \
     AND a.atttypid OPERATOR(pg_catalog.=) ANY ('{16,17,20,21,23,25,114,700,701,1042,1043,1700,2950,3802}'::pg_catalog.oid[])";
 
+/// The question for definitions of reference tables, to be asked in the database itself. `list`: of the tables, by `engine_state::listed`.
+///
+/// Columns: schema, table, names of all columns in their order as JSON, names of those whose default each server computes by itself as JSON, and why
+/// copies might not stay equal, or NULL. A default is the same everywhere if its stored tree (outfuncs.c) has constants and PostgreSQL's own immutable
+/// functions only. A write goes on to tables whose foreign keys lead to the written one.
+pub fn reference_query(list: &str) -> String {
+    format!(
+        "WITH RECURSIVE spread AS (SELECT n.nspname, c.oid, c.relname, c.relkind, c.relhasrules, c.relrowsecurity \
+         FROM {list} AS x (schema, name) \
+         JOIN pg_catalog.pg_namespace AS n ON n.nspname OPERATOR(pg_catalog.=) x.schema::pg_catalog.name \
+         JOIN pg_catalog.pg_class AS c ON c.relnamespace OPERATOR(pg_catalog.=) n.oid AND c.relname OPERATOR(pg_catalog.=) x.name::pg_catalog.name), \
+         reached (root, oid) AS (SELECT s.oid, s.oid FROM spread AS s UNION SELECT r.root, k.conrelid FROM reached AS r \
+         JOIN pg_catalog.pg_constraint AS k ON k.confrelid OPERATOR(pg_catalog.=) r.oid AND k.contype OPERATOR(pg_catalog.=) 'f') \
+         SELECT s.nspname, s.relname, \
+         COALESCE((SELECT pg_catalog.json_agg(a.attname ORDER BY a.attnum) FROM pg_catalog.pg_attribute AS a \
+         WHERE a.attrelid OPERATOR(pg_catalog.=) s.oid AND a.attnum OPERATOR(pg_catalog.>) 0 AND NOT a.attisdropped)::pg_catalog.text, '[]'), \
+         COALESCE((SELECT pg_catalog.json_agg(a.attname ORDER BY a.attnum) FROM pg_catalog.pg_attribute AS a \
+         LEFT JOIN pg_catalog.pg_attrdef AS d ON d.adrelid OPERATOR(pg_catalog.=) a.attrelid AND d.adnum OPERATOR(pg_catalog.=) a.attnum \
+         LEFT JOIN pg_catalog.pg_type AS t ON t.oid OPERATOR(pg_catalog.=) a.atttypid \
+         WHERE a.attrelid OPERATOR(pg_catalog.=) s.oid AND a.attnum OPERATOR(pg_catalog.>) 0 AND NOT a.attisdropped \
+         AND a.attgenerated OPERATOR(pg_catalog.=) '' AND (a.attidentity OPERATOR(pg_catalog.<>) '' \
+         OR (d.oid IS NULL AND t.typdefault IS NOT NULL) \
+         OR EXISTS (SELECT FROM pg_catalog.regexp_matches(d.adbin::pg_catalog.text, '[{{]([A-Z_]+)', 'g') AS m (found) \
+         WHERE m.found[1] OPERATOR(pg_catalog.<>) ALL ('{{CONST,FUNCEXPR,OPEXPR,RELABELTYPE,ARRAY,ARRAYEXPR,BOOLEXPR}}'::pg_catalog.text[])) \
+         OR EXISTS (SELECT FROM pg_catalog.regexp_matches(d.adbin::pg_catalog.text, ':(?:funcid|opfuncid) ([0-9]+)', 'g') AS m (found) \
+         LEFT JOIN pg_catalog.pg_proc AS p ON p.oid OPERATOR(pg_catalog.=) m.found[1]::pg_catalog.oid \
+         WHERE p.oid IS NULL OR p.provolatile OPERATOR(pg_catalog.<>) 'i' OR p.oid OPERATOR(pg_catalog.>=) '16384'::pg_catalog.oid)) \
+         )::pg_catalog.text, '[]'), \
+         CASE WHEN s.relkind OPERATOR(pg_catalog.<>) 'r' THEN 'it is no plain table' WHEN s.relhasrules THEN 'the table has rules' \
+         WHEN s.relrowsecurity THEN 'the table has row security' \
+         WHEN EXISTS (SELECT FROM reached AS r JOIN pg_catalog.pg_trigger AS g ON g.tgrelid OPERATOR(pg_catalog.=) r.oid \
+         WHERE r.root OPERATOR(pg_catalog.=) s.oid AND NOT g.tgisinternal AND g.tgenabled OPERATOR(pg_catalog.<>) 'D') \
+         THEN 'the table, or one whose foreign keys lead to it, has a trigger, which might do something else on each server' \
+         WHEN EXISTS (SELECT FROM reached AS r JOIN pg_catalog.pg_constraint AS k ON k.confrelid OPERATOR(pg_catalog.=) r.oid \
+         AND k.contype OPERATOR(pg_catalog.=) 'f' WHERE r.root OPERATOR(pg_catalog.=) s.oid \
+         AND (k.confdeltype OPERATOR(pg_catalog.=) 'd' OR k.confupdtype OPERATOR(pg_catalog.=) 'd')) \
+         THEN 'a foreign key that leads to the table sets columns to their defaults' END FROM spread AS s"
+    )
+}
+
+/// Reads the answer to `reference_query`.
+pub fn references(rows: &Rows) -> Vec<(QualifiedName, ReferenceTable)> {
+    let reference = |row: &Vec<Option<String>>| {
+        let cell = |at: usize| row.get(at).and_then(|cell| cell.as_deref());
+        let name = QualifiedName { schema: cell(0)?.to_owned(), name: cell(1)?.to_owned() };
+        let names = |at: usize| serde_json::from_str(cell(at)?).ok();
+        let obstacle = cell(4).map(str::to_owned);
+        Some((name, ReferenceTable { columns: names(2)?, unsteady_defaults: names(3)?, obstacle }))
+    };
+    rows.iter().filter_map(reference).collect()
+}
+
 /// A table of the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardedTable {
@@ -155,7 +210,8 @@ fn key(row: &[Option<String>]) -> Option<ShardKey> {
 }
 
 pub fn own_texts() -> Vec<String> {
-    vec![SHARDED_TABLES.to_owned(), UNFIT_COLUMNS.to_owned(), TIMELESS_COLUMNS.to_owned()]
+    let list = engine_state::listed([("public", "items")].into_iter());
+    vec![SHARDED_TABLES.to_owned(), UNFIT_COLUMNS.to_owned(), TIMELESS_COLUMNS.to_owned(), reference_query(&list)]
 }
 
 #[cfg(test)]

@@ -5,13 +5,15 @@
 use crate::control::control_conn::ControlConn;
 use crate::control::control_context::ControlContext;
 use crate::control::engine_state::{self, ENGINE_NOTE, ENGINE_NOTE_THERE, EngineNote, EngineSeen, Fingerprint};
-use crate::control::shard_catalog::{SHARDED_TABLES, TIMELESS_COLUMNS, UNFIT_COLUMNS};
+use crate::control::shard_catalog::{self, SHARDED_TABLES, TIMELESS_COLUMNS, UNFIT_COLUMNS};
 use crate::log::{Level, LogOrigin};
 use crate::runtime::pool::server_conn::OpenError;
 use weir_catalog::CatalogQuery;
 use weir_config::Config;
 use weir_session::catalogs::{Edition, KnownDatabase, UNKNOWN};
-use weir_shard::{EngineReadiness, KeyColumn, PartitionRow, PartitionRowKind, ReaderRow, ShardTables, ShardedRelation};
+use weir_shard::{
+    EngineReadiness, KeyColumn, PartitionRow, PartitionRowKind, ReaderRow, ReferenceTable, ShardTables, ShardedRelation,
+};
 use weir_sql::facts::QualifiedName;
 
 /// Results of the last look.
@@ -19,6 +21,7 @@ use weir_sql::facts::QualifiedName;
 pub struct ShardingWatch {
     pub(super) engine: Option<ControlConn>,
     rows: Option<Vec<PartitionRow>>,
+    references: Vec<(QualifiedName, ReferenceTable)>,
     readers_of: Edition,
     shards: Vec<u16>,
     readiness: EngineReadiness,
@@ -80,10 +83,12 @@ pub async fn look(
         Some(engine) if !rows.is_empty() => readiness(&config, &database.name, line, engine, &rows).await?,
         Some(_) | None => EngineReadiness::DefinesOnly,
     };
+    let references = references(line, &rows).await?;
     let is_same = edition != UNKNOWN
         && watch.readers_of == edition
         && watch.shards == shards
         && watch.rows.as_ref() == Some(&rows)
+        && watch.references == references
         && watch.readiness == readiness;
     if is_same && database.sharding.edition() != 0 {
         return Ok(());
@@ -94,11 +99,13 @@ pub async fn look(
         None => (Vec::new(), Vec::new()),
     };
     let tables = ShardTables::of_rows(&database.name, &rows, readers, &shards);
-    let tables = tables.with_unfit_columns(unfit).with_timeless_columns(timeless).with_engine(readiness.clone());
+    let tables = tables.with_unfit_columns(unfit).with_timeless_columns(timeless);
+    let tables = tables.with_references(references.clone()).with_engine(readiness.clone());
     tell(c, database, &tables);
     tell_readiness(c, database, &watch.readiness, &readiness);
     database.sharding.publish(tables);
-    (watch.rows, watch.readers_of, watch.shards, watch.readiness) = (Some(rows), edition, shards, readiness);
+    (watch.rows, watch.references) = (Some(rows), references);
+    (watch.readers_of, watch.shards, watch.readiness) = (edition, shards, readiness);
     Ok(())
 }
 
@@ -127,6 +134,20 @@ async fn readiness(
         addresses: engine_state::addresses_of(config),
     };
     Ok(engine_state::readiness(&seen, database))
+}
+
+/// Not cancel safe.
+async fn references(
+    line: &mut ControlConn,
+    rows: &[PartitionRow],
+) -> Result<Vec<(QualifiedName, ReferenceTable)>, ShardingError> {
+    let of_reference = |row: &&PartitionRow| row.kind == PartitionRowKind::Reference;
+    let names: Vec<_> = rows.iter().filter(of_reference).map(|row| (&*row.table.schema, &*row.table.name)).collect();
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    let query = shard_catalog::reference_query(&engine_state::listed(names.into_iter()));
+    Ok(shard_catalog::references(&line.query(&query).await?))
 }
 
 fn first_cell(rows: &[Vec<Option<String>>]) -> Option<String> {

@@ -100,6 +100,7 @@ mod sequences;
 mod session_state;
 mod sessions;
 mod shard_command;
+mod shard_copies;
 mod shard_copy;
 mod shard_engine;
 mod shard_random;

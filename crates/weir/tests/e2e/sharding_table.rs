@@ -242,7 +242,15 @@ const REFUSED: &[(&str, &[&str])] = &[
         "INSERT ... SELECT",
         &["insert into shops select id + 1000 from people", "insert into shops (id) select 1 + max(id) from shops"],
     ),
-    ("COPY", &["copy shops from stdin", "copy (select * from people order by id) to stdout", "copy people to stdout"]),
+    (
+        "COPY",
+        &[
+            "copy cities from stdin",
+            "copy shops from stdin where id > 3",
+            "copy (select * from people order by id) to stdout",
+            "copy people to stdout",
+        ],
+    ),
     ("UPDATE of a key", &["update shops set id = 9 where id = 3", "update people set id = id + 1000"]),
     (
         "writes to several shards",
