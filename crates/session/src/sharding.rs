@@ -106,6 +106,15 @@ pub fn not_looked_at() -> ErrorReport {
         .hint("Run the statement again.")
 }
 
+/// The error of a read of several shards while a statement changes columns of their tables, or has just done so.
+#[cold]
+pub fn definitions_change() -> ErrorReport {
+    let text = "columns of a spread table are being changed, and the engine was not looked at since; the statement was not sent";
+    ErrorReport::error(sqlstate::CANNOT_CONNECT_NOW, text)
+        .detail("The statement reads rows of several shards.")
+        .hint("Run the statement again.")
+}
+
 /// The error of a second read of several shards in one pipeline: its snapshots would be those of the first one.
 #[cold]
 pub fn cannot_read_again() -> ErrorReport {

@@ -24,6 +24,7 @@ mod reference_write;
 mod shard_refusal;
 mod shard_tables;
 mod sharded_table;
+mod spread_definition;
 
 pub use all_shards::{AllShards, AllShardsRefusal, all_shards, in_order};
 pub use copy_rows::{CopyFault, CopyPiece, CopyRows, RowKey, TRAILER};
@@ -39,3 +40,4 @@ pub use reference_write::{CopyRefusal, CopyTextRefusal, copies_stay_equal};
 pub use shard_refusal::ShardRefusal;
 pub use shard_tables::{EngineReadiness, KeyColumn, PartitionRow, PartitionRowKind, ReaderRow, ShardTables, ShardedRelation};
 pub use sharded_table::{RelationKind, RowPlace, ShardedTable};
+pub use spread_definition::{DefinitionEffect, spread_definition};

@@ -71,6 +71,10 @@ fn refusal(s: &mut Session, statement: &Statement) -> Option<ErrorReport> {
     if shard == ENGINE {
         return Some(sharding::cannot_span(s));
     }
+    if s.sharding.has_write() {
+        // A statement that all shards carry out was looked at before.
+        return None;
+    }
     let why = if statement.carried.is_some() && s.sharding.is_tied() {
         s.sharding.untie();
         "it has too many savepoints and settings, or the command is in a named portal"
@@ -78,8 +82,7 @@ fn refusal(s: &mut Session, statement: &Statement) -> Option<ErrorReport> {
         // After a rollback to a savepoint the transaction goes on.
         s.sharding.untie();
         "it may leave something on one server that the others lack"
-    } else if statement.has(StatementTrait::AsksTime) && shard != first && !s.sharding.has_write() {
-        // A statement on several shards is judged when it begins.
+    } else if statement.has(StatementTrait::AsksTime) && shard != first {
         "it asks for the time of the transaction, which began on another server"
     } else {
         return None;

@@ -14,12 +14,12 @@ use crate::sharding::bound_values::BoundValues;
 use crate::sharding::copy_parts::CopyParts;
 use crate::sharding::copy_plan::CopyPlan;
 use crate::sharding::insert_parts::{InsertPart, InsertParts, insert_parts};
-use crate::sharding::kept_plan::{EngineFit, EveryCopy, NoEngine, TextPlan, TextRefusal};
+use crate::sharding::kept_plan::{CopyWork, EngineFit, EveryCopy, NoEngine, TextPlan, TextRefusal};
 use crate::sharding::plan_wish::PlanWish;
 use crate::sharding::refusal_words;
 use crate::sharding::returned_rows::{ReturnedRows, RowOrder};
 use crate::sharding::shard_target::{ENGINE, ShardAim, ShardTarget, TransactionPart};
-use crate::sharding::spread_write::{PartAnswers, PartMessages, SpreadParts};
+use crate::sharding::spread_write::{ColumnChange, PartAnswers, PartMessages, SpreadParts};
 use crate::sharding::text_plan::{NameCertainty, PlanFacts, may_be_kept, plan_of};
 use crate::sharding::{engine_settings, engine_snapshots, reference_steps, savepoints, write_steps};
 use crate::statements::{PreparedStatement, Statement, StatementTrait};
@@ -28,7 +28,7 @@ use crate::{lazy_begin, participants, sharding};
 use std::rc::Rc;
 use weir_cache::{bind_holds_a_moment, says_a_moment};
 use weir_catalog::FIRST_USER_OID;
-use weir_shard::{AllShards, BoundValue, ShardPlan, ShardRefusal, ValueFormat};
+use weir_shard::{AllShards, BoundValue, DefinitionEffect, ShardPlan, ShardRefusal, ValueFormat};
 use weir_sql::facts::StatementVerb;
 use weir_sql::literal::LiteralGaps;
 use weir_wire::frame::{HEADER_BYTES, front, read_header, split_cstr};
@@ -356,7 +356,7 @@ fn all_ahead(
     }
 }
 
-/// The same for a write to a reference table.
+/// The same for a write to a reference table, or a change of spread tables.
 #[cold]
 fn copies_ahead(
     s: &mut Session,
@@ -364,7 +364,7 @@ fn copies_ahead(
     (statement, every): (&Statement, &EveryCopy),
     (place, name): (TextPlace<'_>, &[u8]),
 ) -> Result<ShardAim, Unaimed> {
-    let rows_asked = if every.returns_rows { RowsAsked::MustBeAll } else { RowsAsked::Any };
+    let rows_asked = if every.work == CopyWork::WriteWithRows { RowsAsked::MustBeAll } else { RowsAsked::Any };
     match bound_ahead(s, name, rows_asked)? {
         Some(values) => to_every_copy(s, w, (statement, every), (place, Some(&values))),
         None => Ok(DESCRIBED_ANYWHERE),
@@ -514,7 +514,7 @@ fn copy_to_all(s: &mut Session, w: &Context, (statement, plan): (&Statement, &Co
     begin_on_all(s, w, (statement, &plan.shards, asks_time), TextPlace::Message, parts)
 }
 
-/// Begins a write to a reference table.
+/// Begins a write to a reference table, or a change of spread tables.
 #[cold]
 fn to_every_copy(
     s: &mut Session,
@@ -531,9 +531,16 @@ fn to_every_copy(
         // Rows of RETURNING come from the last shard alone.
         SpreadParts { messages: PartMessages::Same(message.into()), sent: Box::default(), returned: None }
     };
-    let asks_time = says_time(s, place, values) || statement.has(StatementTrait::AsksTime);
+    // A column of a type of times counts as a question for the time, too.
+    let is_asking = statement.has(StatementTrait::AsksTime) && !matches!(every.work, CopyWork::Definition(_));
+    let asks_time = is_asking || says_time(s, place, values);
     let aim = begin_on_all(s, w, (statement, &every.shards, asks_time), place, parts)?;
-    s.sharding.write.iter_mut().for_each(|write| write.answers = PartAnswers::Equal(None));
+    if let Some(write) = &mut s.sharding.write {
+        write.answers = PartAnswers::Equal(None);
+        if every.work == CopyWork::Definition(DefinitionEffect::ChangesColumns) {
+            write.changes = Some(ColumnChange::begin(s.account.known.clone()));
+        }
+    }
     Ok(aim)
 }
 
@@ -620,6 +627,9 @@ fn to_engine(
     let primary = view.primary.and_then(|at| view.nodes.get(at));
     if primary.is_some_and(|primary| primary.id != fit.node) {
         return Err(sharding::not_looked_at().into());
+    }
+    if s.account.known.sharding.is_changing() {
+        return Err(sharding::definitions_change().into());
     }
     if let Some(report) = unfit_for_engine(s, texts.0) {
         return Err(report.into());

@@ -4,7 +4,7 @@ use crate::sharding::copy_plan::CopyPlan;
 use std::cell::RefCell;
 use std::rc::Rc;
 use weir_cache::{bind_holds_a_moment, says_a_moment};
-use weir_shard::{AllShards, AllShardsRefusal, CopyRefusal, EngineRefusal, ShardPlan, ShardRefusal};
+use weir_shard::{AllShards, AllShardsRefusal, CopyRefusal, DefinitionEffect, EngineRefusal, ShardPlan, ShardRefusal};
 use weir_sql::facts::QualifiedName;
 use weir_sql::literal::LiteralGaps;
 
@@ -24,19 +24,27 @@ pub enum TextPlan {
     Engine(EngineFit),
     /// Changes rows of several shards, each of which carries it out by itself.
     AllShards(AllShards),
-    /// Changes a reference table: each shard carries it out on its copy.
+    /// Changes a reference table, or the definitions of spread ones: each shard carries it out on its copy.
     EveryCopy(EveryCopy),
     /// Takes rows of several shards, each of which gets its own.
     CopyRows(Box<CopyPlan>),
     Refused(TextRefusal),
 }
 
-/// A write to a reference table.
+/// A write to a reference table, or a change of spread tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EveryCopy {
     /// All shards, in the order of the visits.
     pub shards: Box<[u16]>,
-    pub returns_rows: bool,
+    pub work: CopyWork,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyWork {
+    Write,
+    /// It has RETURNING.
+    WriteWithRows,
+    Definition(DefinitionEffect),
 }
 
 /// The engine is ready, and answers the text as one server with all rows does.
@@ -97,6 +105,8 @@ pub enum TextRefusal {
     Copy(&'static str),
     /// A write to a reference table.
     Copies(NoCopies),
+    /// A change of spread tables; the reason.
+    Definition(String),
     /// The parser does not read it, or it is too long.
     Unread,
     Many,

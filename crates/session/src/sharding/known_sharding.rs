@@ -11,6 +11,11 @@ pub struct KnownSharding {
     current: ArcSwapOption<ShardTables>,
     /// Raised with each change of `current`; 0 before the first.
     edition: AtomicU64,
+    /// Changes of columns that are under way, and those that have ended.
+    changing: AtomicU64,
+    changed: AtomicU64,
+    /// The number of changes that had ended when the last look began without one under way.
+    looked_at: AtomicU64,
     /// Why `current` is unknown or may be old.
     error: Mutex<Option<String>>,
 }
@@ -41,6 +46,32 @@ impl KnownSharding {
         true
     }
 
+    pub fn change_begins(&self) {
+        self.changing.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub fn change_ends(&self) {
+        self.changed.fetch_add(1, Ordering::AcqRel);
+        self.changing.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// True if columns may differ from those that the last look found.
+    pub fn is_changing(&self) -> bool {
+        self.changing.load(Ordering::Acquire) > 0
+            || self.changed.load(Ordering::Acquire) != self.looked_at.load(Ordering::Acquire)
+    }
+
+    /// For a look that begins: the changes that it will know. `None`: one is under way.
+    pub fn changes_before_look(&self) -> Option<u64> {
+        let changed = self.changed.load(Ordering::Acquire);
+        (self.changing.load(Ordering::Acquire) == 0).then_some(changed)
+    }
+
+    /// The look that knows so many changes has published what it found.
+    pub fn note_looked(&self, changes: Option<u64>) {
+        changes.into_iter().for_each(|changes| self.looked_at.store(changes, Ordering::Release));
+    }
+
     /// True if the error is news.
     pub fn note_error(&self, error: Option<String>) -> bool {
         let mut known = self.error.lock();
@@ -56,5 +87,26 @@ impl KnownSharding {
     /// The database is not watched any more: its tables may change unseen.
     pub fn forget(&self) {
         self.current.store(None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_in_doubt_until_a_look_that_began_behind_the_change() {
+        let known = KnownSharding::default();
+        assert!(!known.is_changing());
+        let before = known.changes_before_look();
+        known.change_begins();
+        assert_eq!(known.changes_before_look(), None, "a look meanwhile knows nothing");
+        known.note_looked(before);
+        assert!(known.is_changing());
+        known.change_ends();
+        known.note_looked(before);
+        assert!(known.is_changing(), "the look may have read before the change");
+        known.note_looked(known.changes_before_look());
+        assert!(!known.is_changing());
     }
 }

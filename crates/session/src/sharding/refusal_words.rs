@@ -8,6 +8,8 @@ use weir_sql::facts::QualifiedName;
 
 const WHAT_WORKS: &str = "Statements about rows of one shard are carried out: each sharded table with its key = constant.";
 
+const DEFINITIONS_WORK: &str = "TRUNCATE, CREATE INDEX and changes of single columns are carried out on all shards.";
+
 const ENGINE_WORKS: &str = "The command weir shard engine lets SELECTs over several shards be carried out.";
 const ENGINE_BEHIND: &str = "Run the command weir shard engine again.";
 
@@ -50,6 +52,13 @@ fn of_copies(why: &NoCopies) -> ErrorReport {
         .detail(format!("Each shard changes its own copy, and {why}."))
 }
 
+/// The error for a change of spread tables that is not carried out on all shards.
+fn of_definition(why: &str) -> ErrorReport {
+    ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, "the definition of a spread table is not changed by this statement")
+        .detail(format!("All shards would have to carry it out alike: {why}."))
+        .hint(DEFINITIONS_WORK)
+}
+
 /// Why the engine does not carry a statement out.
 pub fn of_engine(why: &NoEngine) -> String {
     match why {
@@ -77,6 +86,7 @@ fn is_about_keys(refusal: ShardRefusal) -> bool {
 pub fn report(refusal: &TextRefusal) -> ErrorReport {
     let text = match refusal {
         TextRefusal::Plan(refusal, why) => return of_plan(*refusal, why),
+        TextRefusal::Definition(why) => return of_definition(why),
         TextRefusal::Copies(why) => return of_copies(why),
         TextRefusal::Spread(refusal, why) => return of_spread(*refusal, why),
         TextRefusal::Copy(why) => return write_steps::cannot_spread(why),

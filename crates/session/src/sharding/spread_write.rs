@@ -1,8 +1,10 @@
 //! The state of a statement that each shard of its table carries out by itself, or its rows of. `write_steps` carries it out.
 
+use crate::catalogs::KnownDatabase;
 use crate::fault::{ErrorReport, sqlstate};
 use crate::sharding::copy_parts::CopyParts;
 use crate::sharding::returned_rows::ReturnedRows;
+use std::sync::Arc;
 
 /// Whose the transaction is in which a statement is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +55,8 @@ pub struct SpreadWrite {
     pub owner: TransactionOwner,
     pub step: WriteStep,
     pub answers: PartAnswers,
+    /// There for a statement that changes columns.
+    pub changes: Option<ColumnChange>,
     pub parts: SpreadParts,
     /// True if the client's message is Weir's copy, which goes on with the statement.
     pub is_again: bool,
@@ -66,6 +70,22 @@ pub struct SpreadParts {
     pub sent: Box<[u64]>,
     /// With RETURNING, if the rows are those of several servers.
     pub returned: Option<ReturnedRows>,
+}
+
+/// A statement that changes columns of spread tables is under way: the engine's tables have other ones, perhaps, until it was looked at again.
+pub struct ColumnChange(Arc<KnownDatabase>);
+
+impl ColumnChange {
+    pub fn begin(known: Arc<KnownDatabase>) -> ColumnChange {
+        known.sharding.change_begins();
+        ColumnChange(known)
+    }
+}
+
+impl Drop for ColumnChange {
+    fn drop(&mut self) {
+        self.0.sharding.change_ends();
+    }
 }
 
 /// Messages of a statement for the servers of its shards.
@@ -83,8 +103,18 @@ impl SpreadWrite {
     pub fn new(shards: &[u16], owner: TransactionOwner, parts: SpreadParts) -> SpreadWrite {
         let step = if shards.len() > 1 { WriteStep::Due } else { WriteStep::Last };
         let is_again = matches!(parts.messages, PartMessages::Copy(_));
-        let answers = PartAnswers::default();
-        SpreadWrite { shards: shards.into(), at: 0, rows: 0, told: 0, owner, step, answers, parts, is_again }
+        SpreadWrite {
+            shards: shards.into(),
+            at: 0,
+            rows: 0,
+            told: 0,
+            owner,
+            step,
+            answers: PartAnswers::default(),
+            changes: None,
+            parts,
+            is_again,
+        }
     }
 
     /// For the server whose turn it is, other than the last one.

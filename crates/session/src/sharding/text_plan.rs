@@ -3,12 +3,14 @@
 use crate::sharding::copy_plan::copy_plan;
 use crate::sharding::kept_plan::{EngineFit, NoEngine, NoSpread, TextPlan, TextRefusal};
 pub use crate::sharding::plan_facts::{NameCertainty, PlanFacts};
-use crate::sharding::reference_plan::every_copy;
+use crate::sharding::reference_plan::{every_copy, every_definition};
 use crate::statements::{Statement, StatementTrait};
 use weir_catalog::{StatementNames, UsedNames, builtin};
 use weir_shard::{
-    AllShards, EngineReadiness, RelationKind, ShardPlan, ShardRefusal, ShardedRelation, all_shards, engine_takes, plan,
+    AllShards, EngineReadiness, EngineRefusal, RelationKind, ShardPlan, ShardRefusal, ShardedRelation, all_shards, engine_takes,
+    plan,
 };
+use weir_sql::definition_terms::definition_terms;
 use weir_sql::facts::{QualifiedName, StateKind, StatementVerb, TransactionEnd, TransactionVerb};
 use weir_sql::key_terms;
 use weir_sql::key_terms::{KeyTerms, NoTerms, StatementKind, TermProperty};
@@ -101,6 +103,13 @@ fn place_of(statement: &Statement, text: &[u8], facts: &PlanFacts<'_>) -> TextPl
             Ok(shards) => TextPlan::AllShards(shards),
             Err(why) => TextPlan::Refused(TextRefusal::Spread(refusal, why)),
         },
+        Err(refusal) if matches!(terms.kind, StatementKind::Definition | StatementKind::Truncate) => {
+            match definition_terms(text).map(|terms| every_definition(names, &terms, facts)) {
+                Some(Ok(every)) => TextPlan::EveryCopy(every),
+                Some(Err(why)) => TextPlan::Refused(TextRefusal::Definition(why)),
+                None => TextPlan::Refused(TextRefusal::Plan(refusal, NoEngine::Refused(EngineRefusal::NotOneQuery))),
+            }
+        }
         Err(ShardRefusal::WritesReference) => match every_copy(names, &terms, facts) {
             Ok(every) => TextPlan::EveryCopy(every),
             Err(why) => TextPlan::Refused(TextRefusal::Copies(why)),

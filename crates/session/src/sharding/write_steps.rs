@@ -23,9 +23,10 @@ use crate::sharding::shard_target::{ShardAim, ShardTarget};
 pub use crate::sharding::spread_refusal::cannot_spread;
 use crate::sharding::spread_write::{PartMessages, SpreadParts, SpreadWrite, TransactionOwner, WriteStep};
 use crate::statement_statistics::statement_rows::rows_of_tag;
-use crate::statements::Statement;
+use crate::statements::{Statement, StatementTrait};
 use crate::{concern, participants, sharding, timing};
 use weir_config::PoolMode;
+use weir_sql::facts::StatementVerb;
 use weir_wire::back::read_report;
 use weir_wire::frame::{HEADER_BYTES, MessageHeader, back, front, read_header};
 use weir_wire::write;
@@ -34,6 +35,9 @@ use weir_wire::write;
 pub const NOT_SPANNED: &str = "transactions go on to other shards once weir shard engine has run";
 
 const BEGIN: &[u8] = b"BEGIN";
+
+/// The session's default is not known for a moment behind another definition, and does not matter here.
+const BEGIN_DEFINITION: &[u8] = b"BEGIN ISOLATION LEVEL READ COMMITTED";
 
 /// Most bytes of the messages behind a command tag, up to the end of its answer.
 const END_BYTES_MAX: usize = 16 << 10;
@@ -44,8 +48,8 @@ fn tag_of_all(last: &[u8], rows_before: u64) -> String {
     let rows = rows_before.saturating_add(rows_of_tag(last));
     match tag.rsplit_once(' ') {
         // An INSERT has a zero before it.
-        Some((verb, _)) => format!("{verb} {rows}"),
-        None => tag,
+        Some((verb, number)) if number.bytes().all(|digit| digit.is_ascii_digit()) => format!("{verb} {rows}"),
+        Some(_) | None => tag,
     }
 }
 
@@ -72,7 +76,8 @@ pub fn begin(
         if s.has_server() {
             return Err(cannot_spread("its session holds a server connection (SHOW pool_sessions)"));
         }
-        let begin = w.statements.borrow_mut().of_text(BEGIN);
+        let begin = if is_definition(statement) { BEGIN_DEFINITION } else { BEGIN };
+        let begin = w.statements.borrow_mut().of_text(begin);
         s.lazy_begin.defer(begin);
         s.sharding.begin();
     }
@@ -89,7 +94,11 @@ fn refusal(s: &mut Session, w: &Context, statement: &Statement, asks_time: bool)
     if s.sharding.has_executed() {
         return Some("another statement was executed before it, and no Sync came between them");
     }
-    if participants::is_tie(statement) {
+    if is_definition(statement) {
+        if s.status() != IDLE {
+            return Some("definitions are changed outside of transaction blocks only");
+        }
+    } else if participants::is_tie(statement) {
         return Some("it may leave something on one server that the others lack");
     }
     if asks_time {
@@ -98,10 +107,16 @@ fn refusal(s: &mut Session, w: &Context, statement: &Statement, asks_time: bool)
     if s.account.limits.get().mode == PoolMode::Session {
         return Some("pool_mode is session");
     }
-    let spans = participants::may_span(s, w);
+    let spans =
+        if is_definition(statement) { s.pin().is_none() && s.state.listening.is_none() } else { participants::may_span(s, w) };
     (!spans).then_some(
         "its transaction is not READ COMMITTED, or has used cursors, SET or the like, or its session listens or holds state",
     )
+}
+
+/// True for the only statements other than DML and COPY that come here. What they leave is all prepared with their transaction.
+fn is_definition(statement: &Statement) -> bool {
+    matches!(statement.verb, StatementVerb::Definition | StatementVerb::Other) && !statement.has(StatementTrait::CopiesIn)
 }
 
 /// Where the next message of a statement under way goes. `None`: there is none. Error: a server has refused it.
@@ -470,6 +485,7 @@ mod tests {
             (&b"UPDATE 5\0"[..], 10, "UPDATE 15"),
             (b"INSERT 0 5\0", 10, "INSERT 0 15"),
             (b"DELETE 0\0", 0, "DELETE 0"),
+            (b"ALTER TABLE\0", 0, "ALTER TABLE"),
             (b"DELETE 12345\0", 0, "DELETE 12345"),
             (b"UPDATE 1\0", u64::MAX, "UPDATE 18446744073709551615"),
         ] {

@@ -8,6 +8,7 @@ pub mod create;
 mod ddl;
 pub mod engine;
 pub mod engine_alike;
+pub mod engine_columns;
 pub mod engine_probe;
 pub mod engine_reader;
 pub mod engine_servers;

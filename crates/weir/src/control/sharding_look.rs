@@ -73,6 +73,7 @@ pub async fn look(
     watch: &mut ShardingWatch,
     edition: Edition,
 ) -> Result<(), ShardingError> {
+    let changes = database.sharding.changes_before_look();
     let config = c.shared.config.load_full();
     let rows = match &mut watch.engine {
         Some(engine) => partitions(engine, &config.sharding.engine_of(&database.name)).await?,
@@ -91,6 +92,7 @@ pub async fn look(
         && watch.references == references
         && watch.readiness == readiness;
     if is_same && database.sharding.edition() != 0 {
+        database.sharding.note_looked(changes);
         return Ok(());
     }
     let readers = if rows.is_empty() { Vec::new() } else { readers(line).await? };
@@ -104,6 +106,7 @@ pub async fn look(
     tell(c, database, &tables);
     tell_readiness(c, database, &watch.readiness, &readiness);
     database.sharding.publish(tables);
+    database.sharding.note_looked(changes);
     (watch.rows, watch.references) = (Some(rows), references);
     (watch.readers_of, watch.shards, watch.readiness) = (edition, shards, readiness);
     Ok(())

@@ -102,6 +102,7 @@ mod sessions;
 mod shard_command;
 mod shard_copies;
 mod shard_copy;
+mod shard_definitions;
 mod shard_engine;
 mod shard_random;
 mod shard_returning;

@@ -131,6 +131,7 @@ pub async fn make(servers: &ShardServers, database: &str, order: &EngineOrder) -
         bail!("a partition of the engine has the name of a sharded table: ALTER FOREIGN TABLE {partition} RENAME, in the engine");
     }
     let list = list_of(&tables);
+    follow_columns(&mut engine, &mut conns, &list).await?;
     let entries = engine_reader::facts_of(&engine.query(&engine_reader::table_facts(&list, "current_user")).await?);
     engine_reader::give_rights(&mut conns, &list, &entries, &order.role).await?;
     make_engine(servers, (&mut engine, &mut conns), (&list, &entries), order).await?;
@@ -146,6 +147,18 @@ pub async fn make(servers: &ShardServers, database: &str, order: &EngineOrder) -
         let _ = writeln!(text, "{note}");
     }
     Ok(text)
+}
+
+/// Gives the engine's tables the columns that those of shard 0 have. Not cancel safe: the connections are unusable afterwards.
+async fn follow_columns(engine: &mut ShardConn, conns: &mut [ShardConn], list: &str) -> anyhow::Result<()> {
+    let Some(primary) = conns.first_mut() else { bail!("there is no shard 0") };
+    let facts = engine_reader::table_facts(list, "current_user");
+    let wanted = engine_reader::facts_of(&primary.query(&facts).await?);
+    let there = engine_reader::facts_of(&engine.query(&facts).await?);
+    for (wanted, there) in wanted.iter().zip(&there) {
+        engine.run_all(&engine_reader::followed(wanted, there)).await?;
+    }
+    Ok(())
 }
 
 /// Makes an engine ready again that was, as it was; says nothing about others. Not cancel safe: rights on shards may be given.

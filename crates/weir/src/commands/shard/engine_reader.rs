@@ -1,5 +1,6 @@
 //! The role that reads spread tables on all shards for the engine: may it, and only that?
 
+use super::engine_columns;
 use super::shard_servers::ShardConn;
 use super::words::{TableName, quote_name, quote_text};
 use anyhow::bail;
@@ -61,6 +62,14 @@ pub fn facts_of(rows: &[Vec<Option<String>>]) -> Vec<TableFacts> {
         columns: text(row, 7),
     };
     rows.iter().map(facts).collect()
+}
+
+/// The statements by which the engine's table follows that of a shard.
+pub fn followed(wanted: &TableFacts, there: &TableFacts) -> Vec<String> {
+    match (engine_columns::columns_of(&wanted.columns), engine_columns::columns_of(&there.columns)) {
+        (Some(wanted), Some(of_engine)) => engine_columns::followed(&there.table, &wanted, &of_engine),
+        _ => Vec::new(),
+    }
 }
 
 /// Reasons against reading a server's tables.

@@ -1,0 +1,219 @@
+//! Changes of spread tables: each shard carries them out, or none, and the engine gives no answer by columns that are not there any more.
+
+use crate::support::ground::wait_until;
+use crate::support::spread::{Answer, How, SHARDS, Spread, ask};
+use crate::support::{Raw, wire};
+
+const TABLES: &str = "create table accounts (id int primary key, balance int not null check (balance >= 0), note text);
+    create table countries (id int primary key, name text);
+    create table plain (id int primary key, note text);
+    create type mood as enum ('good', 'bad')";
+
+const ROWS: &str = "insert into accounts select i, 100, 'note ' || i % 7 from generate_series(1, 40) i";
+const COUNTRIES: &str = "insert into countries select i, 'country ' || i from generate_series(1, 10) i";
+
+fn ground(more: &str) -> Spread {
+    let spread = Spread::start(more);
+    spread.define(TABLES);
+    spread.whole().query(COUNTRIES).unwrap();
+    spread.whole().query(ROWS).unwrap();
+    spread.fill_first(&["countries"]);
+    spread.reference(&["countries"]);
+    spread.shard("accounts", "id", "");
+    spread.fill(&["accounts"]);
+    spread.make_ready("select count(*) from accounts");
+    spread
+}
+
+/// The definitions of the spread tables on one server.
+fn definitions(server: &weir_demo::Server) -> String {
+    let text = "select string_agg(line, E'\\n' order by line) from (\
+        select concat_ws(' ', c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, pg_get_expr(d.adbin, d.adrelid)) \
+        from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped \
+        left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum where c.relname in ('accounts', 'countries') \
+        union all select concat_ws(' ', conrelid::regclass, conname, pg_get_constraintdef(oid)) from pg_constraint \
+        where conrelid in ('accounts'::regclass, 'countries'::regclass) and conname <> 'weir_shard_key' and contype <> 'n' \
+        union all select indexdef from pg_indexes where tablename in ('accounts', 'countries')) x (line)";
+    server.value(text).unwrap()
+}
+
+fn check_definitions(spread: &Spread, what: &str) {
+    wait_until("all parts to end", || is_over(spread));
+    let expected = definitions(spread.whole());
+    for shard in 0..SHARDS {
+        assert_eq!(definitions(spread.server(shard)), expected, "shard {shard}: {what}");
+    }
+}
+
+fn is_over(spread: &Spread) -> bool {
+    let text = "select (select count(*) from pg_prepared_xacts) \
+        + (select count(*) from pg_stat_activity where state like 'idle in transaction%' and datname = 'postgres')";
+    (0..SHARDS).all(|shard| spread.server(shard).value(text).unwrap() == "0")
+}
+
+/// Tag, or SQLSTATE.
+fn said(answer: &Answer) -> String {
+    answer.failure.clone().unwrap_or_else(|| answer.said.join(","))
+}
+
+const CHANGES: [&str; 22] = [
+    "alter table accounts add column more int default 7",
+    "alter table accounts add column at timestamptz, add column kind varchar(9) not null default 'x' check (kind <> '')",
+    "alter table accounts add column more int",
+    "alter table accounts drop column at",
+    "alter table accounts rename column more to less",
+    "alter table accounts alter column less set default -3, alter column note set default 'none'",
+    "alter table accounts alter column note set not null",
+    "alter table accounts alter column note drop not null, alter column note drop default",
+    "alter table accounts add constraint small check (balance < 1000)",
+    "alter table accounts add constraint wrong check (balance > 1000)",
+    "alter table accounts drop constraint small",
+    "alter table accounts alter column id set not null",
+    "create index accounts_note on accounts (note)",
+    "create index accounts_note on accounts (note)",
+    "create unique index accounts_both on public.accounts (lower(note), id) where note <> ''",
+    "alter table countries add column if not exists code char(2)",
+    "alter table countries rename name to title",
+    "create unique index countries_title on countries (title)",
+    "alter table countries add column number numeric(9, 2) default 1.50 not null",
+    "alter table countries drop code",
+    "truncate countries",
+    "truncate table accounts, countries",
+];
+
+#[test]
+fn all_shards_change_their_tables_as_one_server_would() {
+    for (more, how) in [("", How::Simple), ("commit_outcome = on\nworker_threads = 1\npool_size = 1\n", How::Extended)] {
+        let spread = ground(more);
+        let (mut client, mut direct) = (spread.client(), spread.direct());
+        for text in CHANGES {
+            let (told, expected) = (ask(&mut client, how, text, &[]), ask(&mut direct, how, text, &[]));
+            assert_eq!(said(&told), said(&expected), "{how:?} {text}");
+            check_definitions(&spread, text);
+        }
+        let count = |shard: usize| spread.server(shard).value("select count(*) from accounts").unwrap();
+        assert!((0..SHARDS).all(|shard| count(shard) == "0"));
+        // Rows come and go by the new columns.
+        for text in ["insert into accounts (id, balance, less) values (1, 5, 6)", "insert into countries values (1, 'one', 3)"] {
+            let (told, expected) = (ask(&mut client, how, text, &[]), ask(&mut direct, how, text, &[]));
+            assert_eq!(said(&told), said(&expected), "{text}");
+        }
+        // The engine follows once it is told to.
+        let failure = client.error("select * from accounts order by id");
+        assert!(failure.hint.contains("weir shard engine"), "{failure:?}");
+        spread.command("engine postgres --user weir_engine");
+        spread.wait_ready("select count(*) from accounts");
+        for text in [
+            "select * from accounts order by id",
+            "select a.less, c.title, c.number from accounts a join countries c on c.id = a.id",
+        ] {
+            assert_eq!(ask(&mut client, how, text, &[]), ask(&mut direct, how, text, &[]), "{text}");
+        }
+        spread.command("check postgres");
+    }
+}
+
+#[test]
+fn the_engine_answers_nothing_by_old_columns() {
+    let spread = ground("");
+    let (mut client, mut other) = (spread.client(), spread.client());
+    for (change, name) in [
+        ("alter table accounts add column more int default 7", "more"),
+        ("alter table accounts rename column note to old", "old"),
+        ("alter table accounts drop column more", "balance"),
+    ] {
+        assert_eq!(client.rows("select count(*) from accounts"), [["40"]]);
+        client.run(change);
+        for client in [&mut client, &mut other] {
+            let failure = client.error("select * from accounts order by id");
+            assert!(matches!(&*failure.sqlstate, "57P03" | "0A000"), "{change}: {failure:?}");
+        }
+        wait_until("the engine to be behind", || other.error("select * from accounts").hint.contains("weir shard engine"));
+        // Rows of one shard are read all the while.
+        client.run(&format!("select {name} from accounts where id = 3"));
+        spread.command("engine postgres --user weir_engine");
+        spread.wait_ready("select count(*) from accounts");
+        client.run(&format!("select {name} from accounts order by {name}"));
+    }
+    // One that fails, and one that changes no columns, leave the engine ready a moment later.
+    assert_eq!(client.error("alter table accounts add column balance int").sqlstate, "42701");
+    spread.wait_ready("select count(*) from accounts");
+    client.run("create index accounts_old on accounts (old)");
+    assert_eq!(client.rows("select count(*) from accounts"), [["40"]]);
+}
+
+#[test]
+fn an_error_or_the_loss_of_one_shard_changes_nothing() {
+    let spread = ground("");
+    let text = "alter table accounts add column more int";
+    let waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
+    for shard in 0..SHARDS {
+        spread.server(shard).query("alter table accounts add column more text").unwrap();
+        for how in [How::Simple, How::Extended] {
+            assert_eq!(said(&ask(&mut spread.client(), how, text, &[])), "42701", "{shard}");
+        }
+        spread.server(shard).query("alter table accounts drop column more").unwrap();
+        check_definitions(&spread, "an error");
+        if shard == 1 {
+            continue;
+        }
+        let mut holder = Raw::tcp(spread.server(shard).port()).log_in("postgres", "postgres", &[]).unwrap();
+        holder.run("begin");
+        holder.run("select count(*) from accounts");
+        let mut client = spread.client();
+        client.send(&wire::query("truncate accounts"));
+        wait_until("the statement to wait", || spread.server(shard).value(waits).unwrap() != "0");
+        spread.server(shard).kill9().unwrap();
+        assert_eq!(said(&Answer::of(&client.until_ready())), "40001", "{shard}");
+        assert_ne!(said(&ask(&mut client, How::Simple, "truncate accounts", &[])), "TRUNCATE TABLE", "a shard is down");
+        spread.server(shard).start().unwrap();
+        drop(holder);
+        spread.wait_ready("select count(*) from accounts");
+        wait_until("all parts to end", || is_over(&spread));
+        assert_eq!(spread.client().rows("select count(*) from accounts"), [["40"]], "{shard}");
+    }
+}
+
+#[test]
+fn changes_that_shards_cannot_keep_are_refused() {
+    let spread = ground("");
+    let mut client = spread.client();
+    for (text, why) in [
+        ("alter table accounts drop column id", "shard key"),
+        ("alter table accounts rename id to number", "shard key"),
+        ("alter table accounts alter id type bigint", "not carried out on several servers"),
+        ("alter table accounts rename to others", "only columns are renamed"),
+        ("alter table accounts add unique (note)", "keys, exclusion constraints"),
+        ("alter table accounts add foreign key (balance) references countries", "keys, exclusion constraints"),
+        ("alter table accounts add column more int references countries", "without keys"),
+        ("alter table accounts add column more serial", "plain ones"),
+        ("alter table accounts add column more mood", "plain ones"),
+        ("alter table accounts add column at timestamptz default now()", "constant"),
+        ("alter table countries alter name set default random()", "constant"),
+        ("alter table accounts drop constraint weir_shard_key", "belongs to Weir"),
+        ("alter table accounts owner to postgres", "not carried out on several servers"),
+        ("create unique index i on accounts (note)", "holds the shard key"),
+        ("create index concurrently i on accounts (note)", "CONCURRENTLY"),
+        ("create index on accounts (note)", "name it"),
+        ("truncate accounts, plain", "shard 0 only"),
+        ("truncate accounts restart identity", "RESTART IDENTITY"),
+        ("truncate accounts cascade", "CASCADE"),
+        ("drop table accounts", "definitions are not carried out"),
+        (
+            "create trigger t before insert on accounts for each row execute function suppress_redundant_updates_trigger()",
+            "definitions are not carried out",
+        ),
+        ("alter table accounts add column at timestamptz default 'now'", "time of the transaction"),
+    ] {
+        let failure = client.error(text);
+        let told = format!("{} {} {}", failure.message, failure.detail, failure.hint);
+        assert!(failure.sqlstate == "0A000" && told.contains(why), "{text}: {told}");
+    }
+    client.run("begin");
+    let failure = client.error("alter table accounts add column more int");
+    assert!(failure.sqlstate == "0A000" && failure.message.contains("outside of transaction blocks"), "{failure:?}");
+    client.run("rollback");
+    check_definitions(&spread, "nothing");
+    let route = client.rows("show route for 'truncate accounts'");
+    assert_eq!(route[0][..3], ["shards 0,1,2", "0,1,2", "all_shards"]);
+}
