@@ -813,13 +813,14 @@ pub fn on_execute(s: &mut Session, w: &Context, header: MessageHeader) -> Result
             (false, _) => {}
         }
     }
-    if savepoints::waits_for_execute(s) && !s.up.has_whole(header.frame_bytes()) {
+    let has_command = savepoints::waits_for_execute(s);
+    if has_command && !s.up.has_whole(header.frame_bytes()) {
         return Ok(MessageFlow::More);
     }
-    let is_unnamed = body_here(s.up.unseen(), header).first() == Some(&0);
+    let runs_command = has_command && body_here(s.up.unseen(), header).first() == Some(&0);
     let flow = pass_unknown(s, w, header, ExpectedReply::Execute);
     if flow == Ok(MessageFlow::Next) {
-        if is_unnamed {
+        if runs_command {
             savepoints::note_execute(s);
         }
         s.sharding.note_executed();
