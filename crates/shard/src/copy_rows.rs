@@ -41,8 +41,10 @@ pub enum RowKey<'d> {
 pub enum CopyFault {
     /// Lines end in two ways, or by a carriage return alone.
     LineEnds,
-    /// `\.` is the end of the data up to PostgreSQL 17 in CSV, and a value from 18 on.
+    /// `\.` as a line of CSV, and behind a value in text: it is the end of the data for some versions of PostgreSQL, and for others a value or an error.
     EndMark,
+    /// Something stands behind the end of binary data.
+    BehindEnd,
     Signature,
     Malformed,
 }
@@ -59,11 +61,13 @@ struct LineScan {
     at: usize,
     in_quotes: bool,
     is_escaped: bool,
+    has_escapes: bool,
 }
 
 const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0";
 /// Behind the signature: flags, and the length of what follows them.
 const NUMBERS_BYTES: usize = 8;
+const END_MARK: &[u8] = b"\\.";
 /// A number of values that ends the data.
 pub const TRAILER: [u8; 2] = [0xff, 0xff];
 
@@ -93,7 +97,7 @@ impl CopyRows {
             return Ok(if is_all && data.is_empty() { CopyPiece::End } else { CopyPiece::More });
         };
         let key = match &self.format {
-            _ if line == b"\\." => return self.end_mark(),
+            _ if line == END_MARK => return self.end_mark(),
             CopyFormat::Text { delimiter, null } => text_key(line, *delimiter, null.as_bytes(), self.key_at),
             CopyFormat::Csv { delimiter, quote, escape, null } => {
                 csv_key(line, (*delimiter, *quote, *escape), null.as_bytes(), self.key_at)
@@ -110,12 +114,19 @@ impl CopyRows {
         }
     }
 
+    /// Source: `CopyReadLineText`, which ends the data at the mark, and takes what stands before it for a row.
+    fn check_end_mark(&self, line: &[u8]) -> Result<(), CopyFault> {
+        let is_text = matches!(self.format, CopyFormat::Text { .. });
+        if is_text && self.line.has_escapes && line != END_MARK && has_end_mark(line) { Err(CopyFault::EndMark) } else { Ok(()) }
+    }
+
     /// The first line with and without its end.
     fn line<'d>(&mut self, data: &'d [u8], is_all: bool) -> Result<Option<(usize, &'d [u8])>, CopyFault> {
         let Some(at) = self.line.end(data, &self.format) else {
             if !is_all || data.is_empty() {
                 return Ok(None);
             }
+            self.check_end_mark(data)?;
             self.line = LineScan::default();
             return Ok(Some((data.len(), data)));
         };
@@ -131,6 +142,7 @@ impl CopyRows {
         if *self.end.get_or_insert(end) != end {
             return Err(CopyFault::LineEnds);
         }
+        self.check_end_mark(&data[..at])?;
         self.line = LineScan::default();
         let behind = at + if end == LineEnd::ReturnNewline { 2 } else { 1 };
         Ok(Some((behind, &data[..at])))
@@ -161,6 +173,7 @@ impl LineScan {
                 return Some(self.at);
             }
             self.at += 1;
+            self.has_escapes = true;
             // What follows a backslash is a part of a value, also if it has not come yet.
             if self.at < data.len() {
                 self.at += 1;
@@ -184,6 +197,12 @@ impl LineScan {
         }
         None
     }
+}
+
+/// True if a backslash that no other one escapes stands ahead of a dot.
+fn has_end_mark(line: &[u8]) -> bool {
+    let escapes = |at: usize| line[..=at].iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1;
+    memchr::memmem::find_iter(line, END_MARK).any(escapes)
 }
 
 fn text_key<'d>(line: &'d [u8], delimiter: u8, null: &[u8], key_at: usize) -> RowKey<'d> {
@@ -408,6 +427,7 @@ mod tests {
             (b"a\n", 1, vec![Some("(none)")]),
             (b"\n\n", 0, vec![Some(""), Some("")]),
             (b"1\n\\.\nrest", 0, vec![Some("1")]),
+            (b"1\\\\.\n2.\\\\\n", 0, vec![Some("1\\."), Some("2.\\")]),
             (b"", 0, vec![]),
         ] {
             let expected: Vec<_> = expected.into_iter().map(|key| key.map(str::to_owned)).collect();
@@ -441,6 +461,9 @@ mod tests {
             (text(), b"1\r\n2\n", CopyFault::LineEnds),
             (text(), b"1\r2\r", CopyFault::LineEnds),
             (csv(b'"', b'"'), b"1\n\\.\n", CopyFault::EndMark),
+            (text(), b"1\n2\\.\n3\n", CopyFault::EndMark),
+            (text(), b"1\n\\.2\n3\n", CopyFault::EndMark),
+            (text(), b"1\n2\\\\\\.", CopyFault::EndMark),
         ] {
             assert_eq!(keys(&format, 0, data).1, Some(fault), "{}", data.escape_ascii());
         }

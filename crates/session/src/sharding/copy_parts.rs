@@ -120,7 +120,7 @@ impl CopyParts {
     /// The client's data. True if a block must be sent before more of it.
     pub fn take(&mut self, data: &[u8]) -> Result<bool, ErrorReport> {
         if self.is_over {
-            return Ok(false);
+            return if self.is_behind_end(data.len()) { Err(self.fault(CopyFault::BehindEnd)) } else { Ok(false) };
         }
         if self.pending.is_empty() {
             let used = self.split(data, false)?;
@@ -231,6 +231,9 @@ impl CopyParts {
             match self.rows.next(&data[at..], is_all).map_err(|fault| self.fault(fault))? {
                 CopyPiece::More => return Ok(at),
                 CopyPiece::End => {
+                    if self.is_behind_end((data.len() - at).saturating_sub(TRAILER.len())) {
+                        return Err(self.fault(CopyFault::BehindEnd));
+                    }
                     self.is_over = !is_all || at < data.len();
                     return Ok(data.len());
                 }
@@ -249,6 +252,11 @@ impl CopyParts {
         }
     }
 
+    /// True if a server refuses so many bytes behind the end. In text it ignores them.
+    fn is_behind_end(&self, bytes: usize) -> bool {
+        bytes > 0 && self.plan.format == CopyFormat::Binary
+    }
+
     #[cold]
     fn unread_key(&self) -> ErrorReport {
         cannot_spread(&format!("the key of row {} is written in a way that Weir does not read as PostgreSQL does", self.count))
@@ -261,9 +269,8 @@ impl CopyParts {
         match fault {
             CopyFault::LineEnds => bad("lines of the COPY end in different ways, or by a carriage return alone")
                 .detail(format!("It is so behind row {}.", self.count)),
-            CopyFault::EndMark => {
-                cannot_spread("a line of its CSV is \\., which ends the data for some versions of PostgreSQL only")
-            }
+            CopyFault::EndMark => cannot_spread("its data has a \\. that ends it for some versions of PostgreSQL only"),
+            CopyFault::BehindEnd => bad("received copy data after EOF marker"),
             CopyFault::Signature => bad("COPY file signature not recognized"),
             CopyFault::Malformed => {
                 bad("a row of the COPY has a length that is none").detail(format!("It is row {}.", self.count + 1))

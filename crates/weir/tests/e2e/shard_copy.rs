@@ -113,6 +113,7 @@ fn data_of_texts() -> Vec<(&'static str, Vec<u8>)> {
         ("copy items from stdin", b"111\tx\t1\n112\tx\t1\r\n113\tx\t1\n".to_vec()),
         ("copy items (id, name) from stdin binary", binary(&[(121, "a"), (122, "b")])[..30].to_vec()),
         ("copy items (id, name) from stdin binary", b"121\tx\n".to_vec()),
+        ("copy items (id, name) from stdin binary", [binary(&[(123, "a"), (124, "b")]), b"x".to_vec()].concat()),
         ("copy items (id, nothing) from stdin", b"1\t2\n".to_vec()),
         ("copy items from stdin (format parquet)", b"".to_vec()),
         ("copy items from stdin (format csv, quote 'ab')", b"".to_vec()),
@@ -302,6 +303,8 @@ fn copies_that_cannot_be_split_are_refused() {
         &wire::copy_done(),
     );
     assert!(unread.ends_with("0A000 I"), "{unread}");
+    let marked = copy(&mut client, "copy items from stdin", (b"1\ta\t1\n2\tb\\.\n3\tc\t1\n", 4), &wire::copy_done());
+    assert!(marked.ends_with("0A000 I"), "{marked}");
     client.run("begin isolation level repeatable read");
     assert_eq!(client.error("copy items from stdin").sqlstate, "0A000");
     client.run("rollback");
