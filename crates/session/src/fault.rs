@@ -11,6 +11,8 @@ pub struct ErrorReport {
     pub detail: String,
     pub hint: String,
     pub routine: &'static str,
+    /// Fields of a server's report that are handed on as they came.
+    pub fields: Box<[u8]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +77,7 @@ impl ErrorReport {
             detail: String::new(),
             hint: String::new(),
             routine: "",
+            fields: Box::default(),
         }
     }
 
@@ -95,6 +98,14 @@ impl ErrorReport {
     pub fn of_report(report: &weir_wire::back::ReceivedReport<'_>) -> ErrorReport {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         ErrorReport::error(&text(report.sqlstate), text(report.message))
+    }
+
+    /// The error of a server with all that it says, but for positions in its text and its source. `body`: of its message.
+    pub fn of_server(body: &[u8]) -> ErrorReport {
+        /// Detail, hint, context, and the names of schema, table, column, type and constraint. Source: the manual, "Error and Notice Message Fields".
+        const FIELDS: &[u8] = b"DHWstcdn";
+        let report = weir_wire::back::read_report(body);
+        ErrorReport { fields: weir_wire::back::report_fields(body, FIELDS).into(), ..ErrorReport::of_report(&report) }
     }
 
     pub fn detail(self, detail: impl Into<String>) -> ErrorReport {
@@ -127,6 +138,6 @@ impl ErrorReport {
             hint: &self.hint,
             routine: self.routine,
         };
-        write::error(out, &report);
+        write::error_with_fields(out, &report, &self.fields);
     }
 }

@@ -35,6 +35,19 @@ pub fn read_report(mut body: &[u8]) -> ReceivedReport<'_> {
     report
 }
 
+/// The fields of a report that are among `wanted`, each with its zero byte.
+pub fn report_fields(mut body: &[u8], wanted: &[u8]) -> Vec<u8> {
+    let mut fields = Vec::new();
+    while let Some((&field, rest)) = body.split_first() {
+        let Some((value, after)) = split_cstr(rest) else { break };
+        if wanted.contains(&field) {
+            fields.extend_from_slice(&body[..value.len() + 2]);
+        }
+        body = after;
+    }
+    fields
+}
+
 /// Reads name and value of a ParameterStatus.
 pub fn read_parameter(body: &[u8]) -> Option<(&[u8], &[u8])> {
     let (name, rest) = split_cstr(body)?;
@@ -134,6 +147,13 @@ mod tests {
         assert_eq!(report.severity, b"ERROR");
         assert_eq!((report.sqlstate, report.message, report.detail), (&b"42601"[..], &b"bad"[..], &b"detail"[..]));
         assert_eq!(read_report(b"C42").sqlstate, b"");
+    }
+
+    #[test]
+    fn some_fields_of_a_report_are_handed_on() {
+        let report = b"SERROR\0C23505\0Mbad\0Ddetail\0nkey\0tname\0F\0\0";
+        assert_eq!(report_fields(report, b"Dnt"), b"Ddetail\0nkey\0tname\0");
+        assert_eq!(report_fields(b"Ddetail", b"D"), b"");
     }
 
     #[test]

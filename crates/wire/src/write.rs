@@ -36,14 +36,19 @@ pub struct OutgoingReport<'a> {
 }
 
 pub fn error(out: &mut Vec<u8>, report: &OutgoingReport<'_>) {
-    report_message(out, back::ERROR, report);
+    report_message(out, back::ERROR, report, &[]);
+}
+
+/// `more`: further fields as a server writes them, each with its zero byte.
+pub fn error_with_fields(out: &mut Vec<u8>, report: &OutgoingReport<'_>, more: &[u8]) {
+    report_message(out, back::ERROR, report, more);
 }
 
 pub fn notice(out: &mut Vec<u8>, report: &OutgoingReport<'_>) {
-    report_message(out, back::NOTICE, report);
+    report_message(out, back::NOTICE, report, &[]);
 }
 
-fn report_message(out: &mut Vec<u8>, tag: u8, report: &OutgoingReport<'_>) {
+fn report_message(out: &mut Vec<u8>, tag: u8, report: &OutgoingReport<'_>, more: &[u8]) {
     message(out, tag, |out| {
         let fields = [
             (b'S', report.severity),
@@ -60,6 +65,7 @@ fn report_message(out: &mut Vec<u8>, tag: u8, report: &OutgoingReport<'_>) {
                 cstr(out, text.as_bytes());
             }
         }
+        out.extend_from_slice(more);
         out.push(0);
     });
 }

@@ -464,7 +464,7 @@ pub fn after_ready(s: &mut Session) {
 #[cold]
 pub fn fault_of(s: &Session, body: &[u8]) -> ErrorReport {
     let report = read_report(body);
-    timing::overdue(&s.handle, report.sqlstate).unwrap_or_else(|| ErrorReport::of_report(&report))
+    timing::overdue(&s.handle, report.sqlstate).unwrap_or_else(|| ErrorReport::of_server(body))
 }
 
 /// The error of a statement whose transaction cannot go on to the next server.

@@ -603,3 +603,31 @@ fn a_statement_that_takes_too_long_is_cancelled_on_the_shard_that_has_it() {
         }
     }
 }
+
+/// The fields of the error that is the answer, without those that tell of places in a text and in the server's source.
+fn error_fields(client: &mut Raw, text: &str) -> Vec<String> {
+    let answer = client.query(text);
+    let error = answer.iter().find(|message| message.tag == b'E').unwrap();
+    let fields = error.body.split(|byte| *byte == 0).map(|field| String::from_utf8_lossy(field).into_owned());
+    let mut fields: Vec<String> =
+        fields.filter(|field| !field.is_empty() && !field.starts_with(['P', 'F', 'L', 'R', 'q', 'p'])).collect();
+    fields.sort();
+    fields
+}
+
+#[test]
+fn an_error_of_any_shard_names_its_constraint_and_row() {
+    let spread = ground("");
+    let (mut client, mut direct) = (spread.client(), spread.direct());
+    for shard in 0..SHARDS {
+        let id = spread.server(shard).value("select min(id) from accounts").unwrap();
+        for text in [
+            format!("update accounts set balance = 100 - 101 * (id = {id})::int"),
+            format!("insert into accounts values (1001, 1, 'a'), (1002, 1, 'b'), (1003, 1, 'c'), (1004, 1, 'd'), ({id}, 1, 'e')"),
+            format!("delete from accounts where 1 / (id - {id}) = 7"),
+        ] {
+            let told = [&mut client, &mut direct].map(|client| error_fields(client, &text));
+            assert_eq!(told[0], told[1], "{shard}: {text}");
+        }
+    }
+}
