@@ -8,8 +8,8 @@ pub struct ErrorReport {
     pub severity: ErrorSeverity,
     pub sqlstate: String,
     pub message: String,
-    pub detail: String,
-    pub hint: String,
+    pub detail: Box<str>,
+    pub hint: Box<str>,
     pub routine: &'static str,
     /// Fields of a server's report that are handed on as they came.
     pub fields: Box<[u8]>,
@@ -74,8 +74,8 @@ impl ErrorReport {
             severity: ErrorSeverity::Error,
             sqlstate: sqlstate.to_string(),
             message: message.into(),
-            detail: String::new(),
-            hint: String::new(),
+            detail: Box::default(),
+            hint: Box::default(),
             routine: "",
             fields: Box::default(),
         }
@@ -108,7 +108,7 @@ impl ErrorReport {
         ErrorReport { fields: weir_wire::back::report_fields(body, FIELDS).into(), ..ErrorReport::of_report(&report) }
     }
 
-    pub fn detail(self, detail: impl Into<String>) -> ErrorReport {
+    pub fn detail(self, detail: impl Into<Box<str>>) -> ErrorReport {
         ErrorReport { detail: detail.into(), ..self }
     }
 
@@ -117,7 +117,7 @@ impl ErrorReport {
         ErrorReport { routine, ..self }
     }
 
-    pub fn hint(self, hint: impl Into<String>) -> ErrorReport {
+    pub fn hint(self, hint: impl Into<Box<str>>) -> ErrorReport {
         ErrorReport { hint: hint.into(), ..self }
     }
 

@@ -78,7 +78,7 @@ impl AdminConsole<'_> {
 
     fn show(&self, name: &str) -> Result<ConsoleOutcome, ErrorReport> {
         if name == "help" {
-            let notice = ErrorReport { detail: help(), ..ErrorReport::error("00000", "Console usage") };
+            let notice = ErrorReport { detail: help().into(), ..ErrorReport::error("00000", "Console usage") };
             return Ok(ConsoleOutcome::Done { tag: "SHOW".into(), notice: Some(notice) });
         }
         let unknown = || ErrorReport::error(sqlstate::SYNTAX_ERROR, format!("invalid command \"SHOW {name}\", use SHOW HELP"));
