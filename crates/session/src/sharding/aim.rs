@@ -356,7 +356,7 @@ fn all_ahead(
     }
 }
 
-/// The same for a write to a reference table, or a change of spread tables.
+/// Begins a write to a reference table, or a change of spread tables, in the same way.
 #[cold]
 fn copies_ahead(
     s: &mut Session,

@@ -13,7 +13,7 @@ const ROW_BYTES: usize = 8;
 /// The order in which the client gets the rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RowOrder {
-    /// Those of one shard behind those of another.
+    /// Rows of one shard stand behind those of another.
     ByShard,
     /// Of an INSERT's rows: the part of each.
     OfRows(Vec<usize>),
