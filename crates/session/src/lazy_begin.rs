@@ -268,7 +268,7 @@ pub fn fail_lost(s: &mut Session, w: &Context) {
         LazyBegin::No => w.statements.borrow_mut().of_text(PLAIN.as_bytes()),
     };
     s.lazy_begin.fail_with(begin);
-    // What ran behind them is lost, and cannot be undone alone.
+    // Statements behind them are lost, and cannot be undone alone.
     s.sharding.savepoints = None;
     s.handle.status.set_doing(SessionActivity::IdleInTransaction);
     if s.handle.clock.transaction_since.get().is_none() {

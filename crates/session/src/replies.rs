@@ -116,7 +116,7 @@ pub enum RequestOrigin {
     Part,
 }
 
-/// What rows, or their description, are an answer to.
+/// The message that rows, or their description, answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowSubject {
     /// A statement.
@@ -326,7 +326,7 @@ impl ReplyQueue {
         self.ring.front().is_some_and(|front| front.is_query_of_ours() && *front != ExpectedReply::PartOurs)
     }
 
-    /// What a row or a description answers next, if it is a client's statement on several shards, or a part of it.
+    /// The message that a row or a description answers next, if it is a client's statement on several shards, or a part of it.
     pub fn row_subject(&self) -> Option<RowSubject> {
         match self.ring.front()? {
             ExpectedReply::PartOurs | ExpectedReply::Query | ExpectedReply::QueryChange | ExpectedReply::Execute => {

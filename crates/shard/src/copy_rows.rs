@@ -174,7 +174,7 @@ impl LineScan {
             }
             self.at += 1;
             self.has_escapes = true;
-            // What follows a backslash is a part of a value, also if it has not come yet.
+            // A byte behind a backslash is a part of a value, also if it has not come yet.
             if self.at < data.len() {
                 self.at += 1;
             } else {

@@ -8,7 +8,7 @@ use crate::sharded_table::RelationKind;
 /// The constraint that keeps rows out which belong to other shards.
 const KEY_CHECK: &str = "weir_shard_key";
 
-/// What a change of tables means for the engine, which has their columns, too.
+/// The effect of a change of tables on the engine, which has their columns, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefinitionEffect {
     OnShardsOnly,

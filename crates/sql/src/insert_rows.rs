@@ -10,7 +10,7 @@ use crate::skeleton::{after_identifier, after_parameter, after_string, after_wor
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InsertRows {
     rows: Vec<Range<usize>>,
-    /// What stands behind the rows: nothing, `ON CONFLICT` or `RETURNING`.
+    /// The text behind the rows: nothing, `ON CONFLICT` or `RETURNING`.
     behind: Range<usize>,
     parameters: Vec<RowParameter>,
     strings: Vec<RowString>,

@@ -172,7 +172,7 @@ impl Stage {
         format!("select sum(balance) from accounts where id in ({});\n", self.ids[2].join(", "))
     }
 
-    /// What is measured while others commit.
+    /// A measurement while others commit.
     fn beside_commits(&self, weir: &RunningWeir, measure: impl FnOnce() -> Result<f64>) -> Result<f64> {
         let path = self.spread.folder().join("commits.sql");
         fs::write(&path, self.commit())?;

@@ -65,7 +65,7 @@ pub fn on_data(s: &mut Session, w: &Context, header: MessageHeader) -> MessageFl
     let here = s.up.unseen().len().min(header.frame_bytes());
     let is_whole = here == header.frame_bytes();
     let body = here.saturating_sub(HEADER_BYTES);
-    // What is taken of a message that has not come as a whole makes room for the header of its rest.
+    // The bytes that are taken of a message that has not come as a whole make room for the header of its rest.
     if !is_whole && body < HEADER_BYTES {
         s.up.has_whole(HEADER_BYTES + HEADER_BYTES.min(header.body_bytes as usize));
         return MessageFlow::More;

@@ -34,7 +34,7 @@ pub enum WriteStep {
     Spoiled(ErrorReport),
 }
 
-/// What the servers tell of a statement.
+/// The answers of the servers to a statement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PartAnswers {
     /// Each tells its own rows, and the client hears of all of them.
@@ -62,7 +62,7 @@ pub struct SpreadWrite {
     pub is_again: bool,
 }
 
-/// What the servers of a statement get, and what they may answer.
+/// The messages for the servers of a statement, and the answers that they may give.
 #[derive(Debug)]
 pub struct SpreadParts {
     pub messages: PartMessages,

@@ -114,7 +114,7 @@ fn refusal(s: &mut Session, w: &Context, statement: &Statement, asks_time: bool)
     )
 }
 
-/// True for the only statements other than DML and COPY that come here. What they leave is all prepared with their transaction.
+/// True for the only statements other than DML and COPY that come here. Their effects are all prepared with their transaction.
 fn is_definition(statement: &Statement) -> bool {
     matches!(statement.verb, StatementVerb::Definition | StatementVerb::Other) && !statement.has(StatementTrait::CopiesIn)
 }
@@ -161,7 +161,7 @@ pub fn note_rows(s: &mut Session, header: MessageHeader) {
     }
 }
 
-/// What becomes of a server's message.
+/// The fate of a server's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReturnedMessage {
     /// It is none of the rows and descriptions.

@@ -206,7 +206,7 @@ fn writes_that_might_leave_other_copies_are_refused() {
     }
     let merge = "merge into countries using cities on false when not matched then insert values (1, 'x')";
     assert_eq!(client.error(merge).sqlstate, "0A000");
-    // What has been changed past Weir counts a moment later.
+    // Changes past Weir count a moment later.
     spread.server(0).query("create trigger changes before insert on logs for each row execute function changes()").unwrap();
     let text = "insert into logs values (1, '2020-01-01', '00000000-0000-0000-0000-000000000001')";
     wait_until("the trigger to be known", || {

@@ -139,7 +139,7 @@ fn rows_of_a_copy_go_each_to_its_shard() {
                     }
                     let done = wire::copy_done();
                     let told = [&mut client, &mut direct].map(|client| copy(client, text, (&data, step), &done));
-                    // What Weir refuses by itself has another SQLSTATE.
+                    // A refusal of Weir's own has another SQLSTATE.
                     let is_own = told[0].contains("0A000") && told[1].contains("22023");
                     assert!(is_own || told[0] == told[1], "{what}: {told:?}");
                     let end = if told[1].ends_with('E') { "rollback" } else { "delete from items where id = 2" };

@@ -46,7 +46,7 @@ fn is_over(spread: &Spread) -> bool {
     (0..SHARDS).all(|shard| transactions(spread, shard) == "0" && prepared(shard) == "0")
 }
 
-/// What the client hears of a statement: tag or SQLSTATE, rows, and the state of its transaction.
+/// The answer that the client hears to a statement: tag or SQLSTATE, rows, and the state of its transaction.
 fn heard(messages: &[Message]) -> String {
     let answer = Answer::of(messages);
     let status = messages.iter().filter(|message| message.tag == b'Z').map(|message| message.body[0] as char);
