@@ -3,7 +3,6 @@
 pub mod agent_line;
 pub mod agents_seen;
 pub mod bounds;
-pub mod gate_demand;
 pub mod group_seat;
 pub mod inherit;
 pub mod key_derivation;

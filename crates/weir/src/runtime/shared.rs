@@ -4,7 +4,6 @@ use crate::auth::access::{AccessFiles, LooksUp, ProofFilter, SharedAccess};
 use crate::auth::client_limits::ClientCounts;
 use crate::log::ProxyLog;
 use crate::runtime::agents_seen::AgentsSeen;
-use crate::runtime::gate_demand::GateDemand;
 use crate::runtime::group_seat::{AfterHandOver, GroupOrder, GroupSeat};
 use crate::runtime::mail::{ControlMail, ControlOrder};
 use crate::runtime::node_defaults::OfNodes;
@@ -144,8 +143,6 @@ pub struct SharedState {
     pub(crate) access: SharedAccess,
     pub(crate) cluster: ClusterKnowledge,
     pub(crate) common: Arc<SharedContext>,
-    /// Of all workers, for the gate between commits and reads of several shards.
-    pub(crate) gate_demand: GateDemand,
     pub(crate) store_common: Option<Arc<StoreKnowledge>>,
     pub(crate) mailboxes: Vec<WorkerMailbox>,
     pub(crate) pools: PoolRegistry,
@@ -231,7 +228,6 @@ impl SharedState {
                 names: Arc::default(),
             },
             common,
-            gate_demand: GateDemand::default(),
             store_common: config.cache.store().map(|_| StoreKnowledge::new()),
             config: ArcSwap::from_pointee(config),
             files: FileReadState {

@@ -72,7 +72,7 @@ impl Drop for GatePass {
 impl GatePass {
     /// Asks for the gate. `database`: of the clients.
     pub fn ask(w: &Rc<Worker>, database: &Arc<str>, side: GateSide) -> GatePass {
-        let (phase, is_new) = w.shard_gates.join(&w.shared.gate_demand, (database, side), w.now());
+        let (phase, is_new) = w.shard_gates.join(database, side, w.now());
         if is_new {
             w.reactor.spawn(begin(w.clone(), phase.clone()));
         }
@@ -106,7 +106,6 @@ fn is_usable(w: &Worker, conn: &GateConn) -> bool {
 /// The task that takes the lock for a phase.
 async fn begin(w: Rc<Worker>, phase: Rc<GatePhase>) {
     let taken = take(&w, &phase).await;
-    w.shared.gate_demand.end(phase.side as usize);
     let state = match taken {
         Ok(conn) => {
             *phase.conn.borrow_mut() = Some(conn);

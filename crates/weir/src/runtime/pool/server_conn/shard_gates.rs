@@ -4,7 +4,6 @@
 //! So no commit on several shards is under way while the snapshots of a read are taken, whichever Weirs carry them out. A phase is a transaction that holds the
 //! lock for all commits, or all reads, of one database and worker that come at a time. `server::shard_gate` asks the server.
 
-use crate::runtime::gate_demand::GateDemand;
 use crate::runtime::pool::server_conn::{MessageConn, ServerAddress};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -14,23 +13,13 @@ use std::time::{Duration, Instant};
 use weir_io::reactor::TaskId;
 use weir_session::fault::ErrorReport;
 
-/// A phase takes no more users after so long: those of other processes that wait for the lock come first then. It takes none at all while a phase of the
-/// other side waits in this process: who comes then waits for the lock together with others like it.
+/// A phase takes no more users after so long: others that wait for the lock come first then.
 const JOIN_LIMIT: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GateSide {
     Commits,
     Reads,
-}
-
-impl GateSide {
-    fn other(self) -> GateSide {
-        match self {
-            GateSide::Commits => GateSide::Reads,
-            GateSide::Reads => GateSide::Commits,
-        }
-    }
 }
 
 #[derive(Clone, Debug)]
@@ -44,10 +33,10 @@ pub enum PhaseState {
 }
 
 impl PhaseState {
-    fn takes_more(&self, now: Instant, others_wait: bool) -> bool {
+    fn takes_more(&self, now: Instant) -> bool {
         match self {
             PhaseState::Asked => true,
-            PhaseState::Held { since } => !others_wait && now < *since + JOIN_LIMIT,
+            PhaseState::Held { since } => now < *since + JOIN_LIMIT,
             PhaseState::Failed(_) => false,
         }
     }
@@ -91,11 +80,10 @@ pub struct ShardGates {
 
 impl ShardGates {
     /// Returns a phase to use, and true if it is new: the caller begins it.
-    pub fn join(&self, demand: &GateDemand, (database, side): (&Arc<str>, GateSide), now: Instant) -> (Rc<GatePhase>, bool) {
-        let others_wait = demand.waits(side.other() as usize);
+    pub fn join(&self, database: &Arc<str>, side: GateSide, now: Instant) -> (Rc<GatePhase>, bool) {
         let mut databases = self.databases.borrow_mut();
         let current = &mut databases.entry(database.clone()).or_default().current[side as usize];
-        if let Some(phase) = current.as_ref().filter(|phase| phase.state.borrow().takes_more(now, others_wait)) {
+        if let Some(phase) = current.as_ref().filter(|phase| phase.state.borrow().takes_more(now)) {
             phase.users.set(phase.users.get() + 1);
             return (phase.clone(), false);
         }
@@ -108,7 +96,6 @@ impl ShardGates {
             conn: RefCell::default(),
         });
         *current = Some(phase.clone());
-        demand.begin(side as usize);
         (phase, true)
     }
 
@@ -161,30 +148,21 @@ mod tests {
     fn those_who_come_at_a_time_share_a_phase_and_later_ones_do_not() {
         let (gates, now) = (ShardGates::default(), Instant::now());
         let shop: Arc<str> = "shop".into();
-        let demand = GateDemand::default();
-        let (first, is_new) = gates.join(&demand, (&shop, GateSide::Commits), now);
-        assert!(is_new && demand.waits(0));
-        demand.end(0);
+        let (first, is_new) = gates.join(&shop, GateSide::Commits, now);
+        assert!(is_new);
         let join = |side, at| {
-            let (phase, is_new) = gates.join(&demand, (&shop, side), at);
+            let (phase, is_new) = gates.join(&shop, side, at);
             (Rc::ptr_eq(&phase, &first), is_new)
         };
         assert_eq!(join(GateSide::Commits, now + JOIN_LIMIT * 9), (true, false), "the lock is not there yet");
         assert_eq!(join(GateSide::Reads, now), (false, true));
-        assert!(!Rc::ptr_eq(&gates.join(&demand, (&"house".into(), GateSide::Commits), now).0, &first));
-        demand.end(1);
+        assert!(!Rc::ptr_eq(&gates.join(&"house".into(), GateSide::Commits, now).0, &first));
         *first.state.borrow_mut() = PhaseState::Held { since: now };
         assert_eq!(join(GateSide::Commits, now + JOIN_LIMIT / 2), (true, false));
         assert!(!gates.leave(&first) && !gates.leave(&first), "two others use it");
         assert_eq!(join(GateSide::Commits, now + JOIN_LIMIT), (false, true), "it has lasted long enough");
         assert!(gates.leave(&first));
         assert_eq!(join(GateSide::Commits, now), (false, false), "the second phase is still the current one");
-        let demand = GateDemand::default();
-        let (reads, _) = gates.join(&demand, (&"other".into(), GateSide::Reads), now);
-        *reads.state.borrow_mut() = PhaseState::Held { since: now };
-        assert!(!gates.join(&demand, (&"other".into(), GateSide::Reads), now).1, "no commit waits");
-        demand.begin(0);
-        assert!(gates.join(&demand, (&"other".into(), GateSide::Reads), now).1, "a commit waits");
     }
 
     #[test]
@@ -198,11 +176,10 @@ mod tests {
     fn a_phase_that_failed_or_has_ended_is_not_joined() {
         let (gates, now) = (ShardGates::default(), Instant::now());
         let shop: Arc<str> = "shop".into();
-        let demand = GateDemand::default();
-        let (first, _) = gates.join(&demand, (&shop, GateSide::Reads), now);
+        let (first, _) = gates.join(&shop, GateSide::Reads, now);
         *first.state.borrow_mut() = PhaseState::Failed(ErrorReport::error("55000", "no gate"));
-        let (second, is_new) = gates.join(&demand, (&shop, GateSide::Reads), now);
+        let (second, is_new) = gates.join(&shop, GateSide::Reads, now);
         assert!(is_new && gates.leave(&second));
-        assert!(gates.join(&demand, (&shop, GateSide::Reads), now).1);
+        assert!(gates.join(&shop, GateSide::Reads, now).1);
     }
 }
