@@ -48,9 +48,24 @@ pub struct Arguments {
     /// Megabytes of each COPY
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     megabytes: u32,
+    /// Only these measurements
+    #[arg(long, value_delimiter = ',', value_enum)]
+    only: Vec<SpreadPart>,
     /// Use this binary of Weir instead of building one
     #[arg(long, value_name = "PATH")]
     weir: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum SpreadPart {
+    /// Reads of all shards beside commits on two
+    Reads,
+    /// Commits on two shards
+    Commits,
+    /// Flushes of a commit
+    Flushes,
+    /// COPY into all shards, and into one server
+    Copy,
 }
 
 /// Measures and prints the table.
@@ -126,24 +141,57 @@ impl Stage {
     }
 
     fn round(&self, arguments: &Arguments) -> Result<Vec<(&'static str, f64)>> {
+        let is_wanted = |part: SpreadPart| arguments.only.is_empty() || arguments.only.contains(&part);
+        let mut rows = Vec::new();
+        if is_wanted(SpreadPart::Reads) {
+            rows.extend(self.reads(arguments.seconds)?);
+        }
+        if is_wanted(SpreadPart::Commits) {
+            rows.extend(self.commits(arguments.seconds)?);
+        }
+        if is_wanted(SpreadPart::Flushes) {
+            rows.push(("flushes of a commit on two shards, one client", self.flushes()?));
+        }
+        if is_wanted(SpreadPart::Copy) {
+            rows.extend(self.copies()?);
+        }
+        Ok(rows)
+    }
+
+    fn rate(&self, weir: &RunningWeir, script: &str, clients: u32, seconds: u32) -> Result<f64> {
+        pgbench::rate(script, weir.port(), clients, seconds, self.spread.folder())
+    }
+
+    fn reads(&self, seconds: u32) -> Result<[(&'static str, f64); 5]> {
         let (snapshot, latest) = (self.spread.weir(), &self.latest);
-        let rate = |weir: &RunningWeir, script: &str, clients| {
-            pgbench::rate(script, weir.port(), clients, arguments.seconds, self.spread.folder())
-        };
-        let reads = |weir| self.beside_commits(weir, || rate(weir, &self.read(), READERS));
-        let (of_latest, of_snapshot) = (reads(latest)?, reads(snapshot)?);
-        let commits = [rate(latest, &self.commit(), COMMITTERS)?, rate(snapshot, &self.commit(), COMMITTERS)?];
-        let spread: Vec<&Server> = self.spread.shards().collect();
-        let split = self.copied(snapshot, &spread)?;
-        let whole = self.copied(&self.one, &[self.whole.primary()])?;
-        Ok(vec![
+        let read = |weir, clients| self.rate(weir, &self.read(), clients, seconds);
+        let alone = [read(latest, 1)?, read(snapshot, 1)?];
+        let beside = |weir| self.beside_commits(weir, || read(weir, READERS));
+        let (of_latest, of_snapshot) = (beside(latest)?, beside(snapshot)?);
+        Ok([
+            ("reads of 4 shards, one client and no commits: `snapshot` over `latest`", alone[1] / alone[0]),
+            ("reads of 4 shards, one client and no commits: tps, `latest`", alone[0]),
             ("reads of 4 shards beside 500 commits a second on two: tps, `latest`", of_latest),
             ("reads of 4 shards beside 500 commits a second on two: tps, `snapshot`", of_snapshot),
             ("`snapshot` over `latest`", of_snapshot / of_latest),
-            ("commits on two shards, 8 clients: tps, `latest`", commits[0]),
-            ("commits on two shards, 8 clients: tps, `snapshot`", commits[1]),
-            ("`snapshot` over `latest`, commits", commits[1] / commits[0]),
-            ("flushes of a commit on two shards, one client", self.flushes()?),
+        ])
+    }
+
+    fn commits(&self, seconds: u32) -> Result<[(&'static str, f64); 3]> {
+        let commit = |weir| self.rate(weir, &self.commit(), COMMITTERS, seconds);
+        let (of_latest, of_snapshot) = (commit(&self.latest)?, commit(self.spread.weir())?);
+        Ok([
+            ("commits on two shards, 8 clients: tps, `latest`", of_latest),
+            ("commits on two shards, 8 clients: tps, `snapshot`", of_snapshot),
+            ("`snapshot` over `latest`, commits", of_snapshot / of_latest),
+        ])
+    }
+
+    fn copies(&self) -> Result<[(&'static str, f64); 5]> {
+        let spread: Vec<&Server> = self.spread.shards().collect();
+        let split = self.copied(self.spread.weir(), &spread)?;
+        let whole = self.copied(&self.one, &[self.whole.primary()])?;
+        Ok([
             ("COPY into 4 shards: processor seconds for a GB, Weir alone", split.weir),
             ("COPY into one server through Weir: the same", whole.weir),
             ("COPY into 4 shards: processor seconds for a GB, with the servers", split.weir + split.servers),

@@ -1,12 +1,17 @@
 //! Opens and closes the gate between commits on several shards and reads of several shards (`runtime::pool::server_conn::shard_gates`).
 //!
-//! A part of a commit whose session is lost stays prepared, and its gate is open: the server has ended the lock with the connection. So a phase of reads
-//! looks for prepared parts on all shards once it holds the lock, and waits until there are none. Under the lock no commit of a living session has any.
+//! A part of a commit whose session is lost stays prepared, and its gate is open: the server has ended the lock with the connection. Under the lock of
+//! reads no commit of a living session has prepared parts. So a phase of reads may look for them on all shards, and wait until there are none.
+//!
+//! Two sequences say when that is needed. A phase of commits raises the first one when it has the lock, and the second one before it gives the lock
+//! back, unless one of its parts may be left. Under the lock of reads their difference is the number of phases that have left parts, or whose connection was
+//! lost. While it is the one of the last look that found nothing, over a connection that has lasted since, no look is needed.
 
 use crate::auth::own_login::{self, OwnUse};
 use crate::runtime::pool::server_conn::shard_gates::{GateConn, GatePhase, GateSide, PhaseState};
 use crate::runtime::pool::server_conn::{MessageConn, OpenError, Rows, ServerAddress, ServerLogin};
 use crate::runtime::worker::Worker;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,8 +24,7 @@ use weir_wire::write::literal;
 /// Longest wait for the gate.
 const GATE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Longest wait of one try in the server's queue for the lock. Others queue behind it, so that a commit that hangs holds them up no longer.
-const TRY_LIMIT: &str = "1s";
+const ROLLBACK: &str = "ROLLBACK";
 
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -31,17 +35,20 @@ const REST_LIMIT: Duration = Duration::from_secs(60);
 const LOCK_NOT_AVAILABLE: &str = "55P03";
 
 /// True if the gate is there, and nobody else could have made it: the asker may be a superuser.
-const OWNED: &str = "SELECT pg_catalog.count(*) OPERATOR(pg_catalog.=) 2 FROM pg_catalog.pg_class AS c \
+const OWNED: &str = "SELECT pg_catalog.count(*) OPERATOR(pg_catalog.=) 5 FROM pg_catalog.pg_class AS c \
     JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace \
     JOIN pg_catalog.pg_roles AS o ON o.oid OPERATOR(pg_catalog.=) c.relowner \
-    WHERE n.nspname OPERATOR(pg_catalog.=) 'weir_shard' AND c.relname OPERATOR(pg_catalog.=) ANY ('{gate,prepared}'::pg_catalog.name[]) \
+    WHERE n.nspname OPERATOR(pg_catalog.=) 'weir_shard' AND c.relname OPERATOR(pg_catalog.=) ANY ('{gate,prepared,shards,commits_begun,commits_ended}'::pg_catalog.name[]) \
     AND (o.rolsuper OR o.rolname OPERATOR(pg_catalog.=) current_user)";
 
 /// Detail of an error of a shard that is away.
 pub const SHARDS: &str = "With cross_shard_reads = snapshot all shards are asked before a statement that reads several.";
 
-/// Reads every foreign server of the engine that leads to a shard.
-pub const LOOK: &str = "SELECT pg_catalog.count(*) FROM weir_shard.prepared";
+/// Has the engine open its transaction on each shard: `postgres_fdw` asks the server for an estimate, and the question takes the snapshot there.
+pub const LOOK: &str = "EXPLAIN (COSTS FALSE) SELECT FROM weir_shard.shards";
+
+/// Said by a phase of commits under its lock, before it gives the lock back.
+const ENDED: &str = "SELECT pg_catalog.nextval('weir_shard.commits_ended'::pg_catalog.regclass); ROLLBACK";
 
 /// Class of SQLSTATEs of lost connections: of the engine to a shard.
 const CONNECTION_CLASS: &str = "08";
@@ -53,10 +60,15 @@ const NO_TABLE: &str = "42P01";
 pub struct GatePass {
     w: Rc<Worker>,
     phase: Rc<GatePhase>,
+    /// True while parts of the user's commit may be prepared.
+    has_parts: Cell<bool>,
 }
 
 impl Drop for GatePass {
     fn drop(&mut self) {
+        if self.has_parts.get() {
+            self.phase.has_left_parts.set(true);
+        }
         if self.w.shard_gates.leave(&self.phase)
             && let Some(conn) = self.phase.conn.borrow_mut().take()
         {
@@ -64,7 +76,7 @@ impl Drop for GatePass {
                 let seconds = self.w.shard_gates.add_held(self.w.now().saturating_duration_since(since));
                 self.w.counters().count_by(WorkerCounter::ShardGateSeconds, seconds);
             }
-            self.w.reactor.spawn(release(self.w.clone(), self.phase.database.clone(), conn));
+            self.w.reactor.spawn(release(self.w.clone(), self.phase.clone(), conn));
         }
     }
 }
@@ -76,7 +88,13 @@ impl GatePass {
         if is_new {
             w.reactor.spawn(begin(w.clone(), phase.clone()));
         }
-        GatePass { w: w.clone(), phase }
+        GatePass { w: w.clone(), phase, has_parts: Cell::new(false) }
+    }
+
+    /// Notes that parts of the user's commit may be prepared from now on, or that all have ended. A user that leaves before that makes reads look for
+    /// parts.
+    pub fn note_parts(&self, may_be_prepared: bool) {
+        self.has_parts.set(may_be_prepared);
     }
 
     /// Waits until the gate is held. Cancel safe.
@@ -120,25 +138,25 @@ async fn begin(w: Rc<Worker>, phase: Rc<GatePhase>) {
     let is_unused = phase.users.get() == 0;
     let left = is_unused.then(|| phase.conn.borrow_mut().take()).flatten();
     if let Some(conn) = left {
-        release(w, phase.database.clone(), conn).await;
+        release(w, phase.clone(), conn).await;
     }
 }
 
 /// Not cancel safe.
-async fn take(w: &Rc<Worker>, phase: &GatePhase) -> Result<GateConn, ErrorReport> {
+async fn take(w: &Rc<Worker>, phase: &Rc<GatePhase>) -> Result<GateConn, ErrorReport> {
     let deadline = w.now() + GATE_LIMIT;
     loop {
-        let mut conn = conn_of(w, &phase.database, deadline).await.map_err(|error| fault_of(&error, &phase.database))?;
+        let mut conn = conn_of(w, phase, deadline).await.map_err(|error| fault_of(&error, &phase.database))?;
         let why = match lock(w, &mut conn, phase).await {
             Ok(None) => return Ok(conn),
             Ok(Some(why)) => why,
             Err(error) => {
                 // Its end may take long, and nobody need wait for it.
-                w.reactor.spawn(release(w.clone(), phase.database.clone(), conn));
+                w.reactor.spawn(give_back(w.clone(), phase.clone(), conn, ROLLBACK));
                 return Err(fault_of(&error, &phase.database));
             }
         };
-        release(w.clone(), phase.database.clone(), conn).await;
+        give_back(w.clone(), phase.clone(), conn, ROLLBACK).await;
         if w.now() >= deadline {
             return Err(late(phase.side, &why));
         }
@@ -149,16 +167,23 @@ async fn take(w: &Rc<Worker>, phase: &GatePhase) -> Result<GateConn, ErrorReport
 /// Returns why the gate must be asked for again, if it must. Not cancel safe.
 async fn lock(w: &Rc<Worker>, conn: &mut GateConn, phase: &GatePhase) -> Result<Option<String>, OpenError> {
     conn.talk.renew(w, w.now() + GATE_LIMIT);
-    match conn.talk.query_by_name(w, &conn.address, &lock_of(phase.side)).await {
-        Ok(_) => {}
+    let said = match conn.talk.query_by_name(w, &conn.address, lock_of(phase.side)).await {
+        Ok(rows) => number_of(&rows),
         Err(OpenError::Refused { sqlstate, .. }) if sqlstate == LOCK_NOT_AVAILABLE => {
             return Ok(Some("one is still under way".to_owned()));
         }
         Err(error) => return Err(error),
-    }
-    if phase.side == GateSide::Commits {
+    };
+    if phase.side == GateSide::Commits || said.is_some() && said == conn.unended {
         return Ok(None);
     }
+    let why = look_for_parts(w, conn, phase).await?;
+    conn.unended = said.filter(|_| why.is_none());
+    Ok(why)
+}
+
+/// Returns the part that is waited for, if there is one. Not cancel safe.
+async fn look_for_parts(w: &Worker, conn: &mut GateConn, phase: &GatePhase) -> Result<Option<String>, OpenError> {
     let deadline = w.now() + hold_limit(w);
     let mut look = match conn.look.take() {
         Some(look) => look,
@@ -196,15 +221,24 @@ pub fn hold_limit(w: &Worker) -> Duration {
     Duration::from_secs(3 + w.peek_config().sharding.nodes.len() as u64)
 }
 
-fn lock_of(side: GateSide) -> String {
-    let mode = match side {
-        GateSide::Commits => "ROW EXCLUSIVE",
-        GateSide::Reads => "SHARE",
-    };
-    format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout TO '{TRY_LIMIT}'; \
-         LOCK TABLE weir_shard.gate IN {mode} MODE"
-    )
+/// The answer is a number. Of commits it is of no use.
+fn lock_of(side: GateSide) -> &'static str {
+    match side {
+        GateSide::Commits => {
+            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout TO '1s'; \
+             LOCK TABLE weir_shard.gate IN ROW EXCLUSIVE MODE; \
+             SELECT pg_catalog.nextval('weir_shard.commits_begun'::pg_catalog.regclass)"
+        }
+        GateSide::Reads => {
+            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout TO '1s'; \
+             LOCK TABLE weir_shard.gate IN SHARE MODE; \
+             SELECT b.last_value OPERATOR(pg_catalog.-) e.last_value FROM weir_shard.commits_begun AS b, weir_shard.commits_ended AS e"
+        }
+    }
+}
+
+fn number_of(rows: &Rows) -> Option<i64> {
+    rows.first()?.first()?.as_deref()?.parse().ok()
 }
 
 /// Shard 0 decides where it takes part, and has no part prepared.
@@ -264,8 +298,8 @@ fn fault_of(error: &OpenError, database: &str) -> ErrorReport {
 }
 
 /// Not cancel safe.
-async fn conn_of(w: &Worker, database: &Arc<str>, deadline: Instant) -> Result<GateConn, OpenError> {
-    if let Some(conn) = w.shard_gates.take_at_rest(database) {
+async fn conn_of(w: &Worker, phase: &GatePhase, deadline: Instant) -> Result<GateConn, OpenError> {
+    while let Some(conn) = w.shard_gates.take_at_rest(&phase.database, phase.side) {
         if is_usable(w, &conn) {
             return Ok(conn);
         }
@@ -274,8 +308,8 @@ async fn conn_of(w: &Worker, database: &Arc<str>, deadline: Instant) -> Result<G
     let primary = w.view().primary.and_then(|at| w.address_of(at));
     let address = primary.ok_or(OpenError::Gone { node: 0 })?;
     let generation = w.shared.access.generation();
-    let talk = enter(w, &address, database, deadline).await?;
-    Ok(GateConn { talk, look: None, address, generation, rests_since: w.now() })
+    let talk = enter(w, &address, &phase.database, deadline).await?;
+    Ok(GateConn { talk, look: None, address, generation, unended: None, rests_since: w.now() })
 }
 
 /// Not cancel safe.
@@ -311,14 +345,23 @@ fn part(w: &Worker, conn: GateConn) {
     conn.look.into_iter().chain([conn.talk]).for_each(|talk| talk.part(w));
 }
 
+/// Ends a phase. Not cancel safe.
+async fn release(w: Rc<Worker>, phase: Rc<GatePhase>, conn: GateConn) {
+    let text = match phase.side {
+        GateSide::Commits if !phase.has_left_parts.get() => ENDED,
+        GateSide::Commits | GateSide::Reads => ROLLBACK,
+    };
+    give_back(w, phase, conn, text).await;
+}
+
 /// Ends the transaction that holds the lock. Not cancel safe.
-async fn release(w: Rc<Worker>, database: Arc<str>, mut conn: GateConn) {
+async fn give_back(w: Rc<Worker>, phase: Rc<GatePhase>, mut conn: GateConn, text: &'static str) {
     conn.talk.renew(&w, w.now() + GATE_LIMIT);
-    if conn.talk.query(&w, &conn.address, "ROLLBACK").await.is_err() {
+    if conn.talk.query_by_name(&w, &conn.address, text).await.is_err() {
         return part(&w, conn);
     }
     conn.rests_since = w.now();
-    if let Some(other) = w.shard_gates.rest(&database, conn) {
+    if let Some(other) = w.shard_gates.rest(&phase.database, phase.side, conn) {
         part(&w, other);
     }
     if !w.shard_gates.has_closer.replace(true) {
@@ -340,7 +383,7 @@ async fn close_rested(w: Rc<Worker>) {
 }
 
 pub fn own_texts() -> Vec<String> {
-    vec![OWNED.to_owned(), "ROLLBACK".to_owned()]
+    vec![OWNED.to_owned(), ROLLBACK.to_owned()]
 }
 
 #[cfg(test)]

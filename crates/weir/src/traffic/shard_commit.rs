@@ -182,11 +182,12 @@ async fn prepare_all(served: &mut ServedSession) -> Result<(TransactionNumber, V
     // Before any part is prepared: a read that holds the gate takes each prepared part for one whose session is lost.
     if let Some(gate) = &gate {
         gate.held().await?;
+        gate.note_parts(true);
     }
     let (w, host) = (served.w.clone(), served.sockets.host.clone());
     let waiting: Vec<ServerConn> =
         participants::take_parked(&mut served.s).into_iter().filter_map(|conn| host.parked(conn)).collect();
-    let (mut prepared, mut failure) = (Vec::new(), None);
+    let (mut prepared, mut failure, mut leaves_parts) = (Vec::new(), None, false);
     for conn in waiting {
         if failure.is_some() {
             w.close_conn(conn);
@@ -200,6 +201,7 @@ async fn prepare_all(served: &mut ServedSession) -> Result<(TransactionNumber, V
             Err(error) => {
                 // Closed: its server rolls back, unless it has prepared and only its answer is lost.
                 w.close_conn(conn);
+                leaves_parts |= !matches!(error, OpenError::Refused { .. });
                 failure = Some(fault_of(
                     &error,
                     &format!("The transaction could not be prepared on {address}, and was rolled back everywhere."),
@@ -216,7 +218,10 @@ async fn prepare_all(served: &mut ServedSession) -> Result<(TransactionNumber, V
         return Ok((decides, prepared.into_iter().map(|conn| host.park_whole(conn)).collect()));
     };
     for conn in prepared {
-        end_one(&w, conn, decides, PreparedEnd::RollBack).await;
+        leaves_parts |= !end_one(&w, conn, decides, PreparedEnd::RollBack).await;
+    }
+    if let Some(gate) = gate {
+        gate.note_parts(leaves_parts);
     }
     Err(fault)
 }
@@ -266,6 +271,7 @@ fn read_number(rows: &Rows, node: u16) -> Option<TransactionNumber> {
 /// Not cancel safe.
 async fn end_all(served: &mut ServedSession, decides: TransactionNumber, end: PreparedEnd) {
     let (w, host) = (served.w.clone(), served.sockets.host.clone());
+    let mut leaves_parts = false;
     for conn in participants::take_prepared(&mut served.s) {
         let address = conn.status.address.clone();
         let is_ended = match host.parked(conn) {
@@ -277,11 +283,15 @@ async fn end_all(served: &mut ServedSession, decides: TransactionNumber, end: Pr
             PreparedEnd::Commit => !insist(served, address.node, address.shard, decides).await,
             PreparedEnd::RollBack => true,
         };
+        leaves_parts |= is_left;
         if is_left {
             let name = PreparedName { shard: address.shard, decides };
             let text = format_args!("the prepared transaction {name} on {address} could not be ended; it is tried again");
             w.shared.log.say(Level::Warning, text);
         }
+    }
+    if let Some(gate) = host.gate.borrow().as_ref() {
+        gate.note_parts(leaves_parts);
     }
 }
 

@@ -51,18 +51,21 @@ const STRANGERS: &str = "SELECT pg_catalog.pg_describe_object(x.class, x.object,
 
 /// True if all of `GROUND` is there.
 const GROUND_THERE: &str = "SELECT pg_catalog.to_regclass('weir_shard.gate') IS NOT NULL \
+    AND pg_catalog.to_regclass('weir_shard.commits_begun') IS NOT NULL AND pg_catalog.to_regclass('weir_shard.commits_ended') IS NOT NULL \
     AND pg_catalog.has_schema_privilege('public', pg_catalog.to_regnamespace('weir_shard')::pg_catalog.oid, 'USAGE') \
     AND pg_catalog.has_table_privilege('public', pg_catalog.to_regclass('weir_shard.engine_state')::pg_catalog.oid, 'SELECT') \
     AND pg_catalog.has_function_privilege('public', pg_catalog.to_regprocedure('weir_shard.engine_place()')::pg_catalog.oid, 'EXECUTE')";
 
 /// The engine's own part of `weir_shard`. Only superusers may ask a server for its sockets, and Weir's look need not be one.
-const GROUND: [&str; 5] = [
+const GROUND: [&str; 7] = [
     "CREATE SCHEMA IF NOT EXISTS weir_shard",
     "GRANT USAGE ON SCHEMA weir_shard TO PUBLIC",
     "CREATE TABLE IF NOT EXISTS weir_shard.engine_state (state pg_catalog.text NOT NULL)",
     "GRANT SELECT ON TABLE weir_shard.engine_state TO PUBLIC",
     // Nobody else may lock it (`server::shard_gate`).
     "CREATE TABLE IF NOT EXISTS weir_shard.gate ()",
+    "CREATE SEQUENCE IF NOT EXISTS weir_shard.commits_begun",
+    "CREATE SEQUENCE IF NOT EXISTS weir_shard.commits_ended",
 ];
 
 /// The order that one run carries out.
@@ -387,42 +390,93 @@ async fn make_gate(engine: &mut ShardConn, shards: &[u16], config: &Config) -> a
     Ok(())
 }
 
-/// Gives the names of the gate's tables that are there: `gate` if the user may lock it, `prepared` if all may read it.
+/// A view over one foreign table for each shard.
+struct ShardView {
+    name: &'static str,
+    columns: &'static str,
+    /// The relation of the shard, and what else `postgres_fdw` is told.
+    options: &'static str,
+    /// Columns of the view, of the table `p`, behind the shard's number.
+    shown: &'static str,
+}
+
+/// Prepared transactions.
+const PREPARED: ShardView = ShardView {
+    name: "prepared",
+    columns: "gid pg_catalog.text, database pg_catalog.name",
+    options: "schema_name 'pg_catalog', table_name 'pg_prepared_xacts'",
+    shown: ", p.gid, p.database",
+};
+
+/// Who plans a read of it asks each shard for an estimate, in the transaction that later reads use, and reads no row. The relation is any small one.
+const SHARDS: ShardView = ShardView {
+    name: "shards",
+    columns: "oid pg_catalog.oid",
+    options: "schema_name 'pg_catalog', table_name 'pg_am', use_remote_estimate 'true'",
+    shown: "",
+};
+
+impl ShardView {
+    fn table_of(&self, shard: u16) -> String {
+        format!("{}_{shard}", self.name)
+    }
+
+    fn table_statement(&self, shard: u16) -> String {
+        let (table, columns, options) = (self.table_of(shard), self.columns, self.options);
+        format!("CREATE FOREIGN TABLE weir_shard.{table} ({columns}) SERVER {SERVER_BEGIN}{shard} OPTIONS ({options})")
+    }
+
+    fn view_statements(&self, shards: &[u16]) -> [String; 2] {
+        let part = |shard: &u16| {
+            let (shown, table) = (self.shown, self.table_of(*shard));
+            format!("SELECT '{shard}'::pg_catalog.int4 AS shard{shown} FROM weir_shard.{table} AS p")
+        };
+        let parts: Vec<String> = shards.iter().map(part).collect();
+        let name = self.name;
+        [
+            format!("CREATE OR REPLACE VIEW weir_shard.{name} AS {}", parts.join(" UNION ALL ")),
+            format!("GRANT SELECT ON TABLE weir_shard.{name} TO PUBLIC"),
+        ]
+    }
+}
+
+/// Gives the names of the gate's objects that are there: `gate` if the user may lock it, its sequences if the user may raise and read them, `prepared` and
+/// `shards` if all may read them.
 fn gate_there(user: &str) -> String {
     format!(
         "SELECT c.relname FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace \
          WHERE n.nspname OPERATOR(pg_catalog.=) 'weir_shard' AND CASE WHEN c.relname OPERATOR(pg_catalog.=) 'gate' \
-         THEN pg_catalog.has_table_privilege({}, c.oid, 'UPDATE') WHEN c.relname OPERATOR(pg_catalog.=) 'prepared' \
+         THEN pg_catalog.has_table_privilege({user}, c.oid, 'UPDATE') WHEN c.relkind OPERATOR(pg_catalog.=) 'S' \
+         THEN pg_catalog.has_sequence_privilege({user}, c.oid, 'USAGE') AND pg_catalog.has_sequence_privilege({user}, c.oid, 'SELECT') \
+         WHEN c.relkind OPERATOR(pg_catalog.=) 'v' \
          THEN pg_catalog.has_table_privilege('public', c.oid, 'SELECT') ELSE c.relkind OPERATOR(pg_catalog.=) 'f' END",
-        quote_text(user)
+        user = quote_text(user)
     )
 }
 
 /// Statements that are needed where `names` are there. `user`: who locks the gate.
 fn gate_statements(shards: &[u16], names: &[&str], user: &str) -> Vec<String> {
-    let table_of = |shard: &u16| format!("prepared_{shard}");
-    let tables: Vec<String> = shards.iter().map(table_of).collect();
-    let old = names.iter().filter(|name| name.starts_with("prepared_") && !tables.iter().any(|table| table == *name));
-    let new = shards.iter().filter(|shard| !names.contains(&&*table_of(shard)));
-    let mut statements: Vec<String> = new
-        .map(|shard| {
-            format!(
-                "CREATE FOREIGN TABLE weir_shard.prepared_{shard} (gid pg_catalog.text, database pg_catalog.name) \
-                 SERVER {SERVER_BEGIN}{shard} OPTIONS (schema_name 'pg_catalog', table_name 'pg_prepared_xacts')"
-            )
-        })
-        .collect();
+    let views = [PREPARED, SHARDS];
+    let is_of_view = |name: &str| views.iter().any(|view| name.strip_prefix(view.name).is_some_and(|rest| rest.starts_with('_')));
+    let tables: Vec<String> = views.iter().flat_map(|view| shards.iter().map(|shard| view.table_of(*shard))).collect();
+    let old = names.iter().filter(|name| is_of_view(name) && !tables.iter().any(|table| table == *name));
     let drops: Vec<String> = old.map(|table| format!("DROP FOREIGN TABLE weir_shard.{table}")).collect();
-    if !statements.is_empty() || !drops.is_empty() || !names.contains(&"prepared") {
-        let part = |shard: &u16| {
-            format!("SELECT '{shard}'::pg_catalog.int4 AS shard, p.gid, p.database FROM weir_shard.prepared_{shard} AS p")
-        };
-        let parts: Vec<String> = shards.iter().map(part).collect();
-        statements.push(format!("CREATE OR REPLACE VIEW weir_shard.prepared AS {}", parts.join(" UNION ALL ")));
-        statements.push("GRANT SELECT ON TABLE weir_shard.prepared TO PUBLIC".to_owned());
+    let mut statements = Vec::new();
+    for view in views {
+        let new = shards.iter().filter(|shard| !names.contains(&&*view.table_of(**shard)));
+        let tables: Vec<String> = new.map(|shard| view.table_statement(*shard)).collect();
+        if !tables.is_empty() || !drops.is_empty() || !names.contains(&view.name) {
+            statements.extend(tables);
+            statements.extend(view.view_statements(shards));
+        }
     }
     if !names.contains(&"gate") {
         statements.push(format!("GRANT UPDATE ON TABLE weir_shard.gate TO {}", quote_name(user)));
+    }
+    for sequence in ["commits_begun", "commits_ended"] {
+        if !names.contains(&sequence) {
+            statements.push(format!("GRANT USAGE, SELECT ON SEQUENCE weir_shard.{sequence} TO {}", quote_name(user)));
+        }
     }
     statements.extend(drops);
     statements
@@ -462,11 +516,12 @@ mod tests {
     #[test]
     fn the_gate_is_made_once_and_follows_the_shards() {
         let made = gate_statements(&[0, 1], &[], "weir");
-        assert!(made.len() == 5 && made[2].contains("prepared_0 AS p UNION ALL SELECT '1'"), "{made:?}");
-        let names = ["gate", "prepared", "prepared_0", "prepared_1"];
+        assert!(made.len() == 11 && made[2].contains("prepared_0 AS p UNION ALL SELECT '1'"), "{made:?}");
+        let names =
+            ["gate", "prepared", "shards", "prepared_0", "prepared_1", "shards_0", "shards_1", "commits_begun", "commits_ended"];
         assert_eq!(gate_statements(&[0, 1], &names, "weir"), Vec::<String>::new());
         let fewer = gate_statements(&[0], &names, "weir");
-        assert!(fewer.len() == 3 && fewer[2] == "DROP FOREIGN TABLE weir_shard.prepared_1", "{fewer:?}");
+        assert!(fewer.len() == 6 && fewer[4..] == ["prepared_1", "shards_1"].map(|table| format!("DROP FOREIGN TABLE weir_shard.{table}")), "{fewer:?}");
         assert_eq!(gate_statements(&[0, 1], &names[1..], "a b"), ["GRANT UPDATE ON TABLE weir_shard.gate TO \"a b\""]);
     }
 

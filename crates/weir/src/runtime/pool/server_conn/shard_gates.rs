@@ -16,6 +16,9 @@ use weir_session::fault::ErrorReport;
 /// A phase takes no more users after so long: others that wait for the lock come first then.
 const JOIN_LIMIT: Duration = Duration::from_millis(10);
 
+/// Connections at rest for each side, at most: the next phase begins while the last one gives its lock back.
+const REST_MAX: usize = 3;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GateSide {
     Commits,
@@ -49,6 +52,8 @@ pub struct GateConn {
     pub(crate) look: Option<MessageConn>,
     pub(crate) address: ServerAddress,
     pub(crate) generation: u64,
+    /// Phases of commits that had not said their end when this connection last saw that no shard has a lost part.
+    pub(crate) unended: Option<i64>,
     /// Begin of its rest.
     pub(crate) rests_since: Instant,
 }
@@ -58,6 +63,8 @@ pub struct GatePhase {
     pub(crate) database: Arc<str>,
     pub(crate) state: RefCell<PhaseState>,
     pub(crate) users: Cell<u32>,
+    /// True if a user has left who may have left prepared parts behind.
+    pub(crate) has_left_parts: Cell<bool>,
     pub(crate) waiting: RefCell<Vec<TaskId>>,
     /// The connection whose transaction holds the lock.
     pub(crate) conn: RefCell<Option<GateConn>>,
@@ -66,7 +73,7 @@ pub struct GatePhase {
 #[derive(Default)]
 struct DatabaseGate {
     current: [Option<Rc<GatePhase>>; 2],
-    at_rest: Option<GateConn>,
+    at_rest: [Vec<GateConn>; 2],
 }
 
 #[derive(Default)]
@@ -92,6 +99,7 @@ impl ShardGates {
             database: database.clone(),
             state: RefCell::new(PhaseState::Asked),
             users: Cell::new(1),
+            has_left_parts: Cell::default(),
             waiting: RefCell::default(),
             conn: RefCell::default(),
         });
@@ -121,22 +129,27 @@ impl ShardGates {
         held.as_secs() - told
     }
 
-    pub fn take_at_rest(&self, database: &Arc<str>) -> Option<GateConn> {
-        self.databases.borrow_mut().get_mut(database)?.at_rest.take()
+    /// Takes out the connection that rests for the shortest time.
+    pub fn take_at_rest(&self, database: &Arc<str>, side: GateSide) -> Option<GateConn> {
+        self.databases.borrow_mut().get_mut(database)?.at_rest[side as usize].pop()
     }
 
-    /// Keeps a connection for the next phase. Returns one too many.
-    pub fn rest(&self, database: &Arc<str>, conn: GateConn) -> Option<GateConn> {
-        self.databases.borrow_mut().entry(database.clone()).or_default().at_rest.replace(conn)
+    /// Keeps a connection for a later phase. Returns one too many.
+    pub fn rest(&self, database: &Arc<str>, side: GateSide, conn: GateConn) -> Option<GateConn> {
+        let mut databases = self.databases.borrow_mut();
+        let at_rest = &mut databases.entry(database.clone()).or_default().at_rest[side as usize];
+        at_rest.push(conn);
+        (at_rest.len() > REST_MAX).then(|| at_rest.remove(0))
     }
 
     /// Takes out the connections that rest since `before` or longer. Returns also true if others are left.
     pub fn take_rested(&self, before: Instant) -> (Vec<GateConn>, bool) {
         let mut databases = self.databases.borrow_mut();
-        let rested = |gate: &mut DatabaseGate| gate.at_rest.take_if(|conn| conn.rests_since <= before);
-        let taken = databases.values_mut().filter_map(rested).collect();
-        databases.retain(|_, gate| gate.at_rest.is_some() || gate.current.iter().any(Option::is_some));
-        (taken, databases.values().any(|gate| gate.at_rest.is_some()))
+        let all = databases.values_mut().flat_map(|gate| gate.at_rest.iter_mut());
+        let taken = all.flat_map(|conns| conns.extract_if(.., |conn| conn.rests_since <= before)).collect();
+        let has_conn = |gate: &DatabaseGate| gate.at_rest.iter().any(|conns| !conns.is_empty());
+        databases.retain(|_, gate| has_conn(gate) || gate.current.iter().any(Option::is_some));
+        (taken, databases.values().any(has_conn))
     }
 }
 
