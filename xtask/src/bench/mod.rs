@@ -61,6 +61,7 @@ use self::report::{About, Report};
 use self::result_file::ResultFile;
 use self::schedule::Schedule;
 use self::secrets::Secrets;
+use self::shards::node_group::{NodeGroup, OwnGroups};
 use self::system::{Launcher, System};
 use self::workload::Workload;
 use crate::process::Account;
@@ -107,6 +108,9 @@ pub struct Arguments {
     /// pgbench's scale
     #[arg(long, default_value_t = 10)]
     scale: u32,
+    /// Hold the primary and each standby to 15 % of a core by control groups, as if each had a machine of its own; needs root
+    #[arg(long, conflicts_with = "keep")]
+    hold: bool,
     /// Decides the order within the rounds
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -149,6 +153,9 @@ struct Bench<'a> {
     /// A primary and two standbys. Held, because its drop ends them.
     #[allow(dead_code)]
     spread: Option<Cluster>,
+    /// Of the servers of `spread`. Held, because its drop removes them, once the servers have ended.
+    #[allow(dead_code)]
+    groups: Vec<NodeGroup>,
     instructions: Instructions,
     /// When everything stood.
     begin: Instant,
@@ -177,6 +184,8 @@ impl<'a> Bench<'a> {
         let cluster = server::start(arguments.scale)?;
         let is_spread = workloads.iter().any(|workload| !workload.stage.has_one_server());
         let spread = is_spread.then(|| server::start_spread(arguments.scale)).transpose()?;
+        let groups =
+            spread.iter().filter(|_| arguments.hold).map(hold).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
         let launcher = Launcher {
             folder: folder.0.clone(),
             account,
@@ -188,7 +197,7 @@ impl<'a> Bench<'a> {
             secrets: Secrets::make(&cluster)?,
         };
         let instructions = if arguments.no_counters { Instructions::Nothing } else { Instructions::find() };
-        Ok(Self { arguments, launcher, cluster, spread, instructions, begin: Instant::now(), limit_note, folder })
+        Ok(Self { arguments, launcher, cluster, spread, groups, instructions, begin: Instant::now(), limit_note, folder })
     }
 
     fn measure(&mut self, part: &Part) -> Result<()> {
@@ -221,6 +230,17 @@ impl<'a> Bench<'a> {
         }
         Ok(())
     }
+}
+
+/// Holds each server of a cluster to a share of a core.
+fn hold(cluster: &Cluster) -> Result<Vec<NodeGroup>> {
+    let own = OwnGroups::of_processor()?;
+    let held = cluster.servers().iter().enumerate().map(|(at, server)| {
+        let group = NodeGroup::make(&own, &at.to_string())?;
+        group.take(server.pid().context("a server is gone")?)?;
+        Ok(group)
+    });
+    held.collect()
 }
 
 /// A kept result without one of its peers would be drawn without it.

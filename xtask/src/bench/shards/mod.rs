@@ -5,7 +5,7 @@
 //!
 //! Map: `node_group` holds a server · `shard_stage` servers, tables and Weir · `shard_results` the kept file, its tables and its figure.
 
-mod node_group;
+pub mod node_group;
 mod shard_results;
 mod shard_stage;
 

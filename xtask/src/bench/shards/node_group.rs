@@ -51,13 +51,22 @@ impl OwnGroups {
     ///
     /// Error: a controller is missing or is of version 2, a group cannot be made, or `data` lies on no disk.
     pub fn find(data: &Path) -> Result<Self> {
+        Self::of(&CONTROLLERS, disk_of(data)?)
+    }
+
+    /// Groups of this process, for servers that are held to a share of a core only. Error: as `find`.
+    pub fn of_processor() -> Result<Self> {
+        Self::of(&["cpu"], String::new())
+    }
+
+    fn of(controllers: &[&'static str], disk: String) -> Result<Self> {
         let (mounts, own) = (fs::read_to_string("/proc/mounts")?, fs::read_to_string("/proc/self/cgroup")?);
         let folder = |controller: &'static str| -> Result<(&'static str, PathBuf)> {
             let folder = folder_of(&mounts, &own, controller, Path::exists);
             Ok((controller, folder.with_context(|| format!("no controller {controller} of cgroups, version 1"))?))
         };
-        let folders = CONTROLLERS.into_iter().map(folder).collect::<Result<_>>()?;
-        let groups = Self { folders, disk: disk_of(data)? };
+        let folders = controllers.iter().copied().map(folder).collect::<Result<_>>()?;
+        let groups = Self { folders, disk };
         NodeGroup::make(&groups, "try").map(|_| groups)
     }
 }

@@ -521,7 +521,11 @@ mod tests {
             ["gate", "prepared", "shards", "prepared_0", "prepared_1", "shards_0", "shards_1", "commits_begun", "commits_ended"];
         assert_eq!(gate_statements(&[0, 1], &names, "weir"), Vec::<String>::new());
         let fewer = gate_statements(&[0], &names, "weir");
-        assert!(fewer.len() == 6 && fewer[4..] == ["prepared_1", "shards_1"].map(|table| format!("DROP FOREIGN TABLE weir_shard.{table}")), "{fewer:?}");
+        assert!(
+            fewer.len() == 6
+                && fewer[4..] == ["prepared_1", "shards_1"].map(|table| format!("DROP FOREIGN TABLE weir_shard.{table}")),
+            "{fewer:?}"
+        );
         assert_eq!(gate_statements(&[0, 1], &names[1..], "a b"), ["GRANT UPDATE ON TABLE weir_shard.gate TO \"a b\""]);
     }
 
