@@ -11,7 +11,8 @@ const WHAT_WORKS: &str = "Statements about rows of one shard are carried out: ea
 const DEFINITIONS_WORK: &str = "TRUNCATE, CREATE INDEX and changes of single columns are carried out on all shards.";
 
 const ENGINE_WORKS: &str = "The command weir shard engine lets SELECTs over several shards be carried out.";
-const ENGINE_BEHIND: &str = "Run the command weir shard engine again.";
+const ENGINE_BEHIND: &str = "Run the statement again: Weir has the engine follow changes of the tables. If that lasts, the log says why, and the command weir shard engine \
+    makes the engine ready.";
 
 /// The error for a statement that neither one shard nor the engine carries out.
 pub fn of_plan(refusal: ShardRefusal, why: &NoEngine) -> ErrorReport {

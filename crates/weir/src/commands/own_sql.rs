@@ -6,9 +6,10 @@
 use crate::admin::acts::online_recovery;
 use crate::agent::keeper::source;
 use crate::auth::own_login;
-use crate::commands::{check_servers, shard};
+use crate::commands::check_servers;
 use crate::control::failover::{hands, marks, node_facts};
 use crate::control::node_monitor::question;
+use crate::control::shard_setup;
 use crate::control::{
     catalog_watch, engine_state, prepared_parts, return_node, shard_catalog, shard_deadlocks, sharding_look, wal_follower,
 };
@@ -170,80 +171,80 @@ pub const PLACES: &[SqlPlace] = &[
         ..OWN
     },
     SqlPlace {
-        file: "weir/src/commands/shard/engine.rs",
+        file: "weir/src/control/shard_setup/engine.rs",
         user: SHARD,
         purpose: "`weir shard engine`: the server of the engine, and owners of things in it. Statements that name its own things in `weir_shard` follow.",
-        texts: shard::engine::own_texts,
+        texts: shard_setup::engine::own_texts,
         ..OWN
     },
     SqlPlace {
-        file: "weir/src/commands/shard/engine_probe.rs",
+        file: "weir/src/control/shard_setup/engine_probe.rs",
         user: SHARD,
         purpose: "`weir shard engine`: the tables that the engine reads on shards. Statements that read them follow.",
-        texts: shard::engine_probe::own_texts,
+        texts: shard_setup::engine_probe::own_texts,
         ..OWN
     },
     SqlPlace {
-        file: "weir/src/commands/shard/engine_reader.rs",
+        file: "weir/src/control/shard_setup/engine_reader.rs",
         user: SHARD,
         purpose: "`weir shard engine`: may the role of the engine read the tables of a shard, and are they as in the engine?",
-        texts: shard::engine_reader::own_texts,
+        texts: shard_setup::engine_reader::own_texts,
         ..OWN
     },
     SqlPlace {
-        file: "weir/src/commands/shard/engine_alike.rs",
+        file: "weir/src/control/shard_setup/engine_alike.rs",
         user: SHARD,
         purpose: "`weir shard engine`: rights and settings that the engine has as its database.",
-        texts: shard::engine_alike::own_texts,
+        texts: shard_setup::engine_alike::own_texts,
         ..OWN
     },
     SqlPlace {
-        file: "weir/src/commands/shard/engine_servers.rs",
+        file: "weir/src/control/shard_setup/engine_servers.rs",
         user: SHARD,
         purpose: "`weir shard engine`: foreign servers and logins.",
-        texts: shard::engine_servers::own_texts,
+        texts: shard_setup::engine_servers::own_texts,
         ..OWN
     },
     SqlPlace {
-        file: "weir/src/commands/shard/shard_servers.rs",
+        file: "weir/src/control/shard_setup/shard_servers.rs",
         user: SHARD,
         purpose: "`weir shard`: the primary of each shard.",
-        texts: shard::shard_servers::own_texts,
+        texts: shard_setup::shard_servers::own_texts,
         ..OWN
     },
     SqlPlace {
-        file: "weir/src/commands/shard/shards_alike.rs",
+        file: "weir/src/control/shard_setup/shards_alike.rs",
         user: SHARD,
         purpose: "`weir shard`: what databases of shards must have in common.",
-        texts: shard::shards_alike::own_texts,
+        texts: shard_setup::shards_alike::own_texts,
         ..OWN
     },
     SqlPlace {
-        file: "weir/src/commands/shard/table_definition.rs",
+        file: "weir/src/control/shard_setup/table_definition.rs",
         user: SHARD,
         purpose: "`weir shard`: the definition of a table.",
-        texts: shard::table_definition::own_texts,
+        texts: shard_setup::table_definition::own_texts,
         ..OWN
     },
     SqlPlace {
-        file: "weir/src/commands/shard/create.rs",
+        file: "weir/src/control/shard_setup/create.rs",
         user: SHARD,
         purpose: "`weir shard`: the engine. Statements that make the table follow, and name it by its schema.",
-        texts: shard::create::own_texts,
+        texts: shard_setup::create::own_texts,
         ..OWN
     },
     SqlPlace {
-        file: "weir/src/commands/shard/show.rs",
+        file: "weir/src/control/shard_setup/show.rs",
         user: SHARD,
         purpose: "`weir shard show`: estimates of rows.",
-        texts: shard::show::own_texts,
+        texts: shard_setup::show::own_texts,
         ..OWN
     },
     SqlPlace {
-        file: "weir/src/commands/shard/check.rs",
+        file: "weir/src/control/shard_setup/check.rs",
         user: SHARD,
         purpose: "`weir shard check`: constraints that keep rows of other shards out.",
-        texts: shard::check::own_texts,
+        texts: shard_setup::check::own_texts,
         ..OWN
     },
     SqlPlace {

@@ -3,39 +3,21 @@
 //! A shard is a primary with its standbys. The definitions lie in the *engine*, a database on shard 0 (`control::shard_catalog` reads them). Every shard has
 //! the ordinary table, with a constraint that keeps rows of other shards out, whoever writes.
 
-pub mod check;
-pub mod create;
-mod ddl;
-pub mod engine;
-pub mod engine_alike;
-pub mod engine_columns;
-pub mod engine_probe;
-pub mod engine_reader;
-pub mod engine_servers;
-mod partition_plan;
-mod refusals;
-mod row_copy;
-pub mod shard_servers;
-pub mod shards_alike;
-pub mod show;
-pub mod table_definition;
-mod withdraw;
-mod words;
-
 use crate::commands::config_files::ConfigFileArgs;
 use crate::commands::progress_option::ProgressOption;
+use crate::control::shard_setup::create::{self, PlanSource, TableOrder};
+use crate::control::shard_setup::engine::{self, EngineOrder, ReaderRights};
+use crate::control::shard_setup::engine_servers::Detour;
+use crate::control::shard_setup::refusals::LocalTriggers;
+use crate::control::shard_setup::shard_servers::ShardServers;
+use crate::control::shard_setup::words::{self, TableName};
+use crate::control::shard_setup::{check, show, withdraw};
 use crate::runtime::operator_files::OperatorFiles;
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use create::{PlanSource, TableOrder};
-use engine::EngineOrder;
-use engine_servers::Detour;
-use refusals::LocalTriggers;
-use shard_servers::ShardServers;
 use std::process::ExitCode;
 use weir_config::Config;
 use weir_progress::ProgressLine;
-use words::TableName;
 
 #[derive(Subcommand)]
 pub enum ShardCommand {
@@ -224,8 +206,8 @@ async fn obey(
         ShardCommand::Show(_) => show::show(&servers, database).await?,
         ShardCommand::Drop(of) => withdraw::withdraw(&servers, database, &of.name.table).await?,
         ShardCommand::Engine(of) => {
-            let order =
-                EngineOrder { role: of.role.clone(), password: servers.password_of(&of.role)?, detours: of.detours.clone() };
+            let (role, password) = (of.role.clone(), servers.password_of(&of.role)?);
+            let order = EngineOrder { role, password, detours: of.detours.clone(), rights: ReaderRights::Given };
             engine::make(&servers, database, &order).await?
         }
         ShardCommand::Check(_) => {
@@ -235,7 +217,7 @@ async fn obey(
     };
     match command {
         ShardCommand::Table(_) | ShardCommand::Reference(_) | ShardCommand::Drop(_) => {
-            let again = engine::again(&servers, database).await;
+            let again = engine::again(&servers, database, ReaderRights::Given).await;
             let done = text.trim_end();
             text += &again.with_context(|| format!("{done}\nThe engine is behind until weir shard engine {database} runs"))?;
         }

@@ -179,6 +179,7 @@ pub async fn watch(c: Rc<ControlContext>, database: Arc<KnownDatabase>) {
         let outcome = look(&c, &database, &mut line, (&mut duty.known, &mut beside), changes).await;
         if c.shared.config.load().sharding.is_on {
             look_at_sharding(&c, &database, &mut line, &mut sharding).await;
+            sharding.follow(&c, &database);
         }
         let pause = match &outcome {
             Ok(took) => LOOK_PERIOD.max(*took * LOOK_SHARE),

@@ -171,8 +171,18 @@ fn detour(value: &Value) -> Option<(u16, String, u16)> {
 pub fn readiness(seen: &EngineSeen, database: &str) -> EngineReadiness {
     match reason(seen) {
         None => EngineReadiness::Ready { node: seen.node },
+        Some(reason) if change_to_follow(seen).is_some() => {
+            EngineReadiness::Behind(format!("{reason}: a running Weir has it follow, else run weir shard engine {database}"))
+        }
         Some(reason) => EngineReadiness::Behind(format!("{reason}: run weir shard engine {database}")),
     }
+}
+
+/// The state of the database, if the engine lacks nothing but to follow its changes.
+pub fn change_to_follow(seen: &EngineSeen) -> Option<&Fingerprint> {
+    let note = seen.note.as_ref().filter(|note| note.fingerprint.difference(&seen.fingerprint).is_some())?;
+    let is_alone = note.of_engine == seen.of_engine && note.place == seen.place && note.addresses == seen.addresses;
+    is_alone.then_some(&seen.fingerprint)
 }
 
 fn reason(seen: &EngineSeen) -> Option<String> {
@@ -210,6 +220,17 @@ mod tests {
     fn seen() -> EngineSeen {
         let EngineNote { fingerprint, of_engine, place, addresses, .. } = note();
         EngineSeen { node: 3, note: Some(note()), fingerprint, of_engine, place, addresses }
+    }
+
+    #[test]
+    fn only_changes_of_the_database_are_followed() {
+        assert_eq!(change_to_follow(&seen()), None, "nothing has changed");
+        let changed = || EngineSeen { fingerprint: Fingerprint(["c2", "r", "s", "t"].map(str::to_owned)), ..seen() };
+        assert_eq!(change_to_follow(&changed()), Some(&changed().fingerprint));
+        assert_eq!(change_to_follow(&EngineSeen { note: None, ..changed() }), None, "another version of Weir made it");
+        assert_eq!(change_to_follow(&EngineSeen { of_engine: "other".to_owned(), ..changed() }), None);
+        assert_eq!(change_to_follow(&EngineSeen { place: "other".to_owned(), ..changed() }), None);
+        assert_eq!(change_to_follow(&EngineSeen { addresses: "other".to_owned(), ..changed() }), None);
     }
 
     #[test]
@@ -252,7 +273,7 @@ mod tests {
             "the configuration",
         ];
         for (said, begin) in said.iter().zip(begins) {
-            assert!(said.starts_with(begin) && said.ends_with(": run weir shard engine shop"), "{said}");
+            assert!(said.starts_with(begin) && said.ends_with("run weir shard engine shop"), "{said}");
         }
     }
 }

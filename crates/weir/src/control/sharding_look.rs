@@ -4,10 +4,13 @@
 
 use crate::control::control_conn::ControlConn;
 use crate::control::control_context::ControlContext;
+use crate::control::engine_follow::EngineFollow;
 use crate::control::engine_state::{self, ENGINE_NOTE, ENGINE_NOTE_THERE, EngineNote, EngineSeen, Fingerprint};
 use crate::control::shard_catalog::{self, SHARDED_TABLES, TIMELESS_COLUMNS, UNFIT_COLUMNS};
 use crate::log::{Level, LogOrigin};
 use crate::runtime::pool::server_conn::OpenError;
+use std::rc::Rc;
+use std::sync::Arc;
 use weir_catalog::CatalogQuery;
 use weir_config::Config;
 use weir_session::catalogs::{Edition, KnownDatabase, UNKNOWN};
@@ -25,7 +28,17 @@ pub struct ShardingWatch {
     readers_of: Edition,
     shards: Vec<u16>,
     readiness: EngineReadiness,
+    /// The state of the database that the engine lacks.
+    change: Option<Fingerprint>,
+    follow: EngineFollow,
     pub(super) is_warned: bool,
+}
+
+impl ShardingWatch {
+    /// Has the engine follow what the last look found.
+    pub fn follow(&mut self, c: &Rc<ControlContext>, database: &Arc<KnownDatabase>) {
+        self.follow.heed(c, database, self.change.as_ref());
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -80,10 +93,11 @@ pub async fn look(
         None => Vec::new(),
     };
     let shards = shards_of(&config);
-    let readiness = match &mut watch.engine {
+    let (readiness, change) = match &mut watch.engine {
         Some(engine) if !rows.is_empty() => readiness(&config, &database.name, line, engine, &rows).await?,
-        Some(_) | None => EngineReadiness::DefinesOnly,
+        Some(_) | None => (EngineReadiness::DefinesOnly, None),
     };
+    watch.change = change;
     let references = references(line, &rows).await?;
     let is_same = edition != UNKNOWN
         && watch.readers_of == edition
@@ -112,16 +126,16 @@ pub async fn look(
     Ok(())
 }
 
-/// `line` and `engine` lead to one server. Not cancel safe.
+/// Returns also the state of the database that the engine must follow. `line` and `engine` lead to one server. Not cancel safe.
 async fn readiness(
     config: &Config,
     database: &str,
     line: &mut ControlConn,
     engine: &mut ControlConn,
     rows: &[PartitionRow],
-) -> Result<EngineReadiness, ShardingError> {
+) -> Result<(EngineReadiness, Option<Fingerprint>), ShardingError> {
     let Some(of_engine) = first_cell(&engine.query(ENGINE_NOTE_THERE).await?) else {
-        return Ok(EngineReadiness::DefinesOnly);
+        return Ok((EngineReadiness::DefinesOnly, None));
     };
     let note = engine.query_by_name(ENGINE_NOTE).await?;
     let cell = |at: usize| note.first().and_then(|row| row.get(at)?.clone()).unwrap_or_default();
@@ -136,7 +150,7 @@ async fn readiness(
         place: cell(1),
         addresses: engine_state::addresses_of(config),
     };
-    Ok(engine_state::readiness(&seen, database))
+    Ok((engine_state::readiness(&seen, database), engine_state::change_to_follow(&seen).cloned()))
 }
 
 /// Not cancel safe.

@@ -386,7 +386,22 @@ pub const TOPICS: &[LogTopic] = &[
                 "WARNING",
                 "the engine of database \"<name>\" answers no statements over several shards: <reason>",
                 "`parallel_mode`: something that answers depend on has changed since `weir shard engine`",
-                "run `weir shard engine` again",
+                "if the reason is a change of the database, wait for `engine_follows`; else run `weir shard engine` again",
+            ),
+            event(
+                "engine_follows",
+                "LOG",
+                "the tables of database \"<name>\" have changed: <outcome>",
+                "`parallel_mode`: columns, rights or settings changed on shard 0, and Weir has made the engine ready again",
+                "–",
+            ),
+            event(
+                "engine_cannot_follow",
+                "WARNING",
+                "the engine of database \"<name>\" does not follow the change of its tables, and answers no statements over several shards; it is tried \
+                 again, or run weir shard engine <name>: <error>",
+                "`parallel_mode`: as `sr_check_user` Weir could not make the engine ready again after a change",
+                "do what the error says: `sr_check_user` must be a superuser on the shards, and the role of the engine needs its rights",
             ),
             event(
                 "engine_defines_only",

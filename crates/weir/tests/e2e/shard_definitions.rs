@@ -98,11 +98,7 @@ fn all_shards_change_their_tables_as_one_server_would() {
             let (told, expected) = (ask(&mut client, how, text, &[]), ask(&mut direct, how, text, &[]));
             assert_eq!(said(&told), said(&expected), "{text}");
         }
-        // The engine follows once it is told to.
-        let failure = client.error("select * from accounts order by id");
-        assert!(failure.hint.contains("weir shard engine"), "{failure:?}");
-        spread.command("engine postgres --user weir_engine");
-        spread.wait_ready("select count(*) from accounts");
+        spread.wait_ready("select a.less, c.title, c.number from accounts a join countries c on c.id = a.id");
         for text in [
             "select * from accounts order by id",
             "select a.less, c.title, c.number from accounts a join countries c on c.id = a.id",
@@ -117,29 +113,57 @@ fn all_shards_change_their_tables_as_one_server_would() {
 fn the_engine_answers_nothing_by_old_columns() {
     let spread = ground("");
     let (mut client, mut other) = (spread.client(), spread.client());
-    for (change, name) in [
-        ("alter table accounts add column more int default 7", "more"),
-        ("alter table accounts rename column note to old", "old"),
-        ("alter table accounts drop column more", "balance"),
+    let columns = |client: &mut Raw| match client.try_rows("select * from accounts order by id limit 1") {
+        Ok(rows) => Some(rows[0].len()),
+        Err(failure) => {
+            assert!(matches!(&*failure.sqlstate, "57P03" | "0A000"), "{failure:?}");
+            None
+        }
+    };
+    for (change, name, count) in [
+        ("alter table accounts add column more int default 7", "more", 4),
+        ("alter table accounts rename column note to old", "old", 4),
+        ("alter table accounts drop column more", "balance", 3),
     ] {
         assert_eq!(client.rows("select count(*) from accounts"), [["40"]]);
         client.run(change);
-        for client in [&mut client, &mut other] {
-            let failure = client.error("select * from accounts order by id");
-            assert!(matches!(&*failure.sqlstate, "57P03" | "0A000"), "{change}: {failure:?}");
-        }
-        wait_until("the engine to be behind", || other.error("select * from accounts").hint.contains("weir shard engine"));
         // Rows of one shard are read all the while.
         client.run(&format!("select {name} from accounts where id = 3"));
-        spread.command("engine postgres --user weir_engine");
-        spread.wait_ready("select count(*) from accounts");
+        for client in [&mut client, &mut other] {
+            let mut seen = None;
+            wait_until("the engine to follow", || {
+                seen = columns(client);
+                seen.is_some()
+            });
+            assert_eq!(seen, Some(count), "{change}");
+        }
         client.run(&format!("select {name} from accounts order by {name}"));
     }
+    assert!(spread.proxy.log().contains("the tables of database \"postgres\" have changed: the engine of \"postgres\" is ready"));
     // One that fails, and one that changes no columns, leave the engine ready a moment later.
     assert_eq!(client.error("alter table accounts add column balance int").sqlstate, "42701");
     spread.wait_ready("select count(*) from accounts");
     client.run("create index accounts_old on accounts (old)");
     assert_eq!(client.rows("select count(*) from accounts"), [["40"]]);
+}
+
+#[test]
+fn the_engine_follows_rights_and_takes_none() {
+    let spread = ground("");
+    spread.everywhere("create role reporter login");
+    assert_eq!(spread.client_of("reporter").error("select count(*) from accounts").sqlstate, "42501");
+    spread.everywhere("grant select on accounts to reporter");
+    wait_until("the engine to follow", || spread.client_of("reporter").try_value("select count(*) from accounts").is_ok());
+    // Who takes the right of the engine's role keeps it taken.
+    let may = "select has_table_privilege('weir_engine', 'accounts', 'select')";
+    spread.server(0).query("revoke select on accounts from weir_engine").unwrap();
+    wait_until("the log", || spread.proxy.log().contains("\"weir_engine\" may not read all spread tables"));
+    let failure = spread.client().error("select count(*) from accounts");
+    assert!(failure.sqlstate == "0A000" && failure.hint.contains("the log says why"), "{failure:?}");
+    assert_eq!(spread.server(0).value(may).unwrap(), "f");
+    spread.client().run("select balance from accounts where id = 3");
+    spread.server(0).query("grant select on accounts to weir_engine").unwrap();
+    spread.wait_ready("select count(*) from accounts");
 }
 
 #[test]

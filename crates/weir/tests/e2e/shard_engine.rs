@@ -199,15 +199,18 @@ fn weir_knows_at_once_that_rights_settings_or_row_security_have_changed() {
         ("alter table orders enable row level security", "alter table orders disable row level security", "row security changed"),
         ("alter table orders add extra int", "alter table orders drop extra", "the tables and their columns changed"),
     ] {
+        let followed = || proxy.log().matches("have changed: the engine of \"postgres\" is ready").count();
+        let before = followed();
         shards.on(0, harm);
-        wait_for(&format!("behind: {what} on shard 0 after the engine was made: run weir shard engine postgres"));
         if mend.is_empty() {
-            shards.done(READY);
+            wait_until(what, || followed() > before);
         } else {
+            wait_for(&format!("behind: {what} on shard 0 after the engine was made: "));
             let (success, text) = shards.run(READY);
             assert!(!success && text.contains("the engine cannot be made ready"), "{harm}: {text}");
             shards.on(0, mend);
         }
+        assert!(proxy.log().contains(&format!("answers no statements over several shards: {what}")), "{}", proxy.log());
         wait_for("ready");
     }
     shards.engine("alter server shard_1 options (set fetch_size '7')");

@@ -68,12 +68,22 @@ const GROUND: [&str; 7] = [
     "CREATE SEQUENCE IF NOT EXISTS weir_shard.commits_ended",
 ];
 
+/// Rights of the role that reads the shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReaderRights {
+    /// Those that it lacks are given.
+    Given,
+    /// A lack is an error: somebody may have taken them.
+    Needed,
+}
+
 /// The order that one run carries out.
 pub struct EngineOrder {
     /// Reads the tables of all shards.
     pub role: String,
     pub password: Option<String>,
     pub detours: Vec<Detour>,
+    pub rights: ReaderRights,
 }
 
 /// Tables that Weir will not let the engine answer for, with the reason.
@@ -136,7 +146,7 @@ pub async fn make(servers: &ShardServers, database: &str, order: &EngineOrder) -
     let list = list_of(&tables);
     follow_columns(&mut engine, &mut conns, &list).await?;
     let entries = engine_reader::facts_of(&engine.query(&engine_reader::table_facts(&list, "current_user")).await?);
-    engine_reader::give_rights(&mut conns, &list, &entries, &order.role).await?;
+    engine_reader::give_rights(&mut conns, (&list, &entries), &order.role, order.rights).await?;
     make_engine(servers, (&mut engine, &mut conns), (&list, &entries), order).await?;
     let notes = unfit(&tables, &engine.query(UNFIT_COLUMNS).await?);
     engine.query("COMMIT").await.context("it is unknown if the engine is ready: run this again")?;
@@ -165,7 +175,7 @@ async fn follow_columns(engine: &mut ShardConn, conns: &mut [ShardConn], list: &
 }
 
 /// Makes an engine ready again that was, as it was; says nothing about others. Not cancel safe: rights on shards may be given.
-pub async fn again(servers: &ShardServers, database: &str) -> anyhow::Result<String> {
+pub async fn again(servers: &ShardServers, database: &str, rights: ReaderRights) -> anyhow::Result<String> {
     let Some(mut engine) = create::open_engine(servers, database).await? else { return Ok(String::new()) };
     if engine.query(ENGINE_NOTE_THERE).await?.is_empty() {
         return Ok(String::new());
@@ -178,7 +188,7 @@ pub async fn again(servers: &ShardServers, database: &str) -> anyhow::Result<Str
     let detours = note.detours.into_iter().filter(|(shard, ..)| numbers.contains(shard));
     let detours = detours.map(|(shard, host, port)| Detour { shard, host, port }).collect();
     drop(engine);
-    make(servers, database, &EngineOrder { role, password, detours }).await
+    make(servers, database, &EngineOrder { role, password, detours, rights }).await
 }
 
 /// The role that reads the shards for the engine, and its password there. Not cancel safe: the connection is unusable afterwards.

@@ -86,7 +86,21 @@ impl ShardServers {
         // A default log: the configured one belongs to a running proxy.
         let log = ProxyLog::new(&Config::default().log).context("cannot make a log")?;
         let shared = Arc::new(SharedState::new(config.clone(), None, access, tls, Vec::new(), crate::random(), log));
-        let login = login_of(config, user);
+        ShardServers::reach(shared, config, login_of(config, user), database).await
+    }
+
+    /// As `find`, of the proxy that runs, as `sr_check_user`. Cancel safe: connections are closed.
+    pub async fn of_running(shared: Arc<SharedState>, config: &Config, database: &str) -> anyhow::Result<ShardServers> {
+        ShardServers::reach(shared, config, config.check.clone(), database).await
+    }
+
+    /// Cancel safe: connections are closed.
+    async fn reach(
+        shared: Arc<SharedState>,
+        config: &Config,
+        login: CheckConfig,
+        database: &str,
+    ) -> anyhow::Result<ShardServers> {
         let mut found = ShardServers { shared, config: config.clone(), login, servers: Vec::new() };
         let primary = found.primary_of_cluster(database).await?;
         found.servers.push(primary);

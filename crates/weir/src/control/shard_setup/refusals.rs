@@ -190,7 +190,7 @@ pub fn is_named(table: &ShardedTable, name: &TableName) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::shard::table_definition::ColumnDefinition;
+    use crate::control::shard_setup::table_definition::ColumnDefinition;
 
     fn sharded(name: &str, key: &str, bounds: &[(&str, u16)]) -> ShardedTable {
         let key = ShardKey { column: key.to_owned(), type_oid: 23, is_deterministic: true, is_c: true };

@@ -1,5 +1,6 @@
 //! The role that reads spread tables on all shards for the engine: may it, and only that?
 
+use super::engine::ReaderRights;
 use super::engine_columns;
 use super::shard_servers::ShardConn;
 use super::words::{TableName, quote_name, quote_text};
@@ -143,11 +144,19 @@ pub async fn of_shard(conn: &mut ShardConn, (list, entries): (&str, &[TableFacts
 }
 
 /// Looks at all shards before it changes one. Not cancel safe: the connections are unusable afterwards.
-pub async fn give_rights(conns: &mut [ShardConn], list: &str, entries: &[TableFacts], role: &str) -> anyhow::Result<()> {
+pub async fn give_rights(
+    conns: &mut [ShardConn],
+    (list, entries): (&str, &[TableFacts]),
+    role: &str,
+    rights: ReaderRights,
+) -> anyhow::Result<()> {
     let (mut reasons, mut grants) = (Vec::new(), Vec::new());
     for conn in conns.iter_mut() {
         let found = of_shard(conn, (list, entries), role).await?;
         reasons.extend(found.reasons.iter().map(|reason| format!("{}: {reason}", conn.server)));
+        if rights == ReaderRights::Needed && !found.grants.is_empty() {
+            reasons.push(format!("{}: \"{role}\" may not read all spread tables", conn.server));
+        }
         grants.push(found.grants);
     }
     if !reasons.is_empty() {
