@@ -10,7 +10,7 @@ use super::record::FailoverCause;
 use super::rules::{FailbackMode, FailoverMode, FailoverRules, QuorumSize, SafetyRule};
 use super::{choose, eligible, promises};
 use crate::failover_state::{FailoverState, StreamInterruption};
-use crate::node_state::{NodeStanding, WakeOrder};
+use crate::node_state::{NodeStanding, NodeState, WakeOrder};
 
 const FENCE_MS: Ms = 5_000;
 const REPOINT_MS: Ms = 5_000;
@@ -27,12 +27,14 @@ pub(super) fn work(state: &mut FailoverState, rules: &FailoverRules, now: Ms, ou
     if rules.mode != FailoverMode::Builtin || state.attempt.is_some() || promises::newer_promise(state).is_some() {
         return;
     }
-    let ids: Vec<NodeId> = state.nodes.keys().copied().collect();
+    let is_free = |(_, node): &(&NodeId, &NodeState)| node.busy_until <= now && node.facts().is_some();
+    // The primary itself is only let write again.
+    let may_need = |(id, node): &(&NodeId, &NodeState)| {
+        **id != epoch.node || node.facts().is_some_and(|facts| facts.is_read_only || !facts.is_primary())
+    };
+    let ids: Vec<NodeId> = state.nodes.iter().filter(is_free).filter(may_need).map(|(id, _)| *id).collect();
     for id in ids {
         let Some(facts) = state.facts(id).cloned() else { continue };
-        if state.nodes.get(&id).is_none_or(|node| node.busy_until > now) {
-            continue;
-        }
         let done = if facts.is_primary() && id != epoch.node {
             fence(state, id, &facts, out)
         } else if facts.is_read_only && state.durable.fenced.contains_key(&id) && rules.keeps(SafetyRule::Unfence) {
@@ -89,10 +91,11 @@ fn dead_upstream(state: &FailoverState, facts: &ServerFacts) -> Option<NodeId> {
 }
 
 pub(super) fn note_orphans(state: &mut FailoverState, out: &mut Vec<FailoverAction>) {
+    let seen = state.nodes.iter().filter_map(|(id, node)| Some((*id, node.orphan_of, dead_upstream(state, node.facts()?))));
     let found: Vec<(NodeId, Option<NodeId>)> =
-        state.nodes.iter().filter_map(|(id, node)| Some((*id, dead_upstream(state, node.facts()?)))).collect();
+        seen.filter(|(_, before, upstream)| before != upstream).map(|(id, _, upstream)| (id, upstream)).collect();
     for (id, upstream) in found {
-        let Some(node) = state.nodes.get_mut(&id).filter(|node| node.orphan_of != upstream) else { continue };
+        let Some(node) = state.nodes.get_mut(&id) else { continue };
         node.orphan_of = upstream;
         if let Some(upstream) = upstream {
             out.push(FailoverAction::Report(FailoverReport::Orphaned { node: id, upstream }));
@@ -171,7 +174,8 @@ pub(super) fn fenced(state: &mut FailoverState, node: NodeId, now: Ms) {
 pub(super) fn fail_back(state: &mut FailoverState, rules: &FailoverRules, now: Ms, out: &mut Vec<FailoverAction>) {
     let Some(epoch) = state.epoch() else { return };
     let due = |interval: Ms| state.failback_at.is_none_or(|last| now >= last + interval);
-    let ids: Vec<NodeId> = state.nodes.keys().copied().collect();
+    let is_down = |(_, node): &(&NodeId, &NodeState)| matches!(node.standing, NodeStanding::Down { .. });
+    let ids: Vec<NodeId> = state.nodes.iter().filter(is_down).map(|(id, _)| *id).collect();
     for id in ids {
         let Some(node) = state.nodes.get(&id) else { continue };
         let NodeStanding::Down {

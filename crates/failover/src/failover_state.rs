@@ -427,14 +427,18 @@ impl FailoverState {
         if all.is_empty() { SyncStandbyKnowledge::Asynchronous } else { SyncStandbyKnowledge::Synchronous(all) }
     }
 
+    /// True if it is known that no standby acknowledges commits. Asked for at each step, so that nothing is parsed.
+    fn is_asynchronous(&self) -> bool {
+        let DurableState { sync_names, sync_names_before, .. } = &self.durable;
+        self.primary().is_some()
+            && sync_names.as_ref().is_some_and(String::is_empty)
+            && sync_names_before.as_ref().is_none_or(String::is_empty)
+    }
+
     /// How many nodes must agree. A lone Weir's file decides, as it permits no write before. But synchronous standbys may have
     /// acknowledged writes past Weir to a primary not in the file, which only a majority's votes show.
     pub(super) fn quorum(&self, rules: &FailoverRules) -> QuorumSize {
-        if rules.is_alone() && self.sync(rules) == SyncStandbyKnowledge::Asynchronous {
-            QuorumSize::One
-        } else {
-            QuorumSize::Majority
-        }
+        if rules.is_alone() && self.is_asynchronous() { QuorumSize::One } else { QuorumSize::Majority }
     }
 
     /// Notes that an attempt of this Weir can have no effect.

@@ -90,6 +90,9 @@ pub(super) fn note_down(state: &mut FailoverState, rules: &FailoverRules) {
         return;
     }
     let is_down = |(_, node): &(&NodeId, &crate::node_state::NodeState)| matches!(node.standing, NodeStanding::Down { .. });
+    if state.nodes.iter().filter(is_down).map(|(id, _)| id).eq(&state.durable.down) {
+        return;
+    }
     let down: BTreeSet<NodeId> = state.nodes.iter().filter(is_down).map(|(id, _)| *id).collect();
     state.change(|durable| durable.down = down);
 }

@@ -12,6 +12,7 @@
 //! it is decided and waits until k + L + 5 %. Nobody has it any more.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::given_rights::GivenRights;
 use crate::group_event::{
@@ -180,12 +181,22 @@ impl GroupMember {
         let Some((until, granted)) = self.given.granted() else { return self.inherited_rights(&known.state) };
         let late = self.settings.without == Some(GroupRule::ObeyFirst);
         let known = if late { granted } else { known };
+        if Arc::ptr_eq(&granted.state, &known.state) {
+            return self.granted_rights(*until, &known.state);
+        }
         let row = known.state.members.row(self.id);
         let leads = granted.state.led_by(self.id) && known.state.led_by(self.id) && granted.state.term == known.state.term;
         let given = if self.settings.without == Some(GroupRule::ConfirmedOpening) { known } else { granted };
         let open = given.state.open_for(self.id).filter(|open| known.state.open_for(self.id) == Some(*open));
         let serves = row.is_some_and(|row| row.duty == MemberDuty::Serves);
         MemberRights { until: *until, leads: (leads && serves).then_some(granted.state.term), writes: open.filter(|_| serves) }
+    }
+
+    /// Of a state that was confirmed, and is the newest.
+    fn granted_rights(&self, until: GroupMs, state: &GroupState) -> MemberRights {
+        let serves = state.lets(self.id) && state.members.row(self.id).is_some_and(|row| row.duty == MemberDuty::Serves);
+        let leads = serves && state.lead == GroupLead::Held(self.id);
+        MemberRights { until, leads: leads.then_some(state.term), writes: state.writes.open().filter(|_| serves) }
     }
 
     fn inherited_rights(&self, known: &GroupState) -> MemberRights {

@@ -76,7 +76,12 @@ impl GroupMembers {
     }
 
     pub fn all(&self) -> MemberSet {
-        self.voters.iter().chain(self.next.iter().flatten()).copied().collect()
+        self.each().collect()
+    }
+
+    /// All members. During a change those who stay come twice.
+    pub fn each(&self) -> impl Iterator<Item = MemberId> {
+        self.voters.iter().chain(self.next.iter().flatten()).copied()
     }
 
     /// Members that stay; only they may lead and write.

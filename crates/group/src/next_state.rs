@@ -43,8 +43,7 @@ impl GroupMember {
             self.stopped_epoch = stopped;
             out.push(GroupAction::WritesStopped { epoch });
         }
-        let lost = self.lost_members(&state, number, now);
-        if lost != state.lost {
+        if let Some(lost) = self.other_lost_members(&state, number, now) {
             return Some(GroupState { lost, ..(*state).clone() });
         }
         self.serve(&state, now, out)
@@ -70,6 +69,10 @@ impl GroupMember {
         };
         let fit = self.intent == MemberIntent::Serves;
         let row = state.members.row(self.id).filter(|row| row.may_lead() && fit && state.members.lasting().contains(&row.id))?;
+        let is_led = now <= self.leader.led_at() + self.silence_ms();
+        if is_led && self.leader.closed_at().is_none() {
+            return None;
+        }
         let rank = self.rank(state, row, now);
         let spread_ms = rank * self.lease_ms() / 20 + u64::from(self.dice) % (self.lease_ms() / 20);
         let is_closed = self.leader.closed_at().is_some_and(|at| now > at + self.lease_ms() / 3 + spread_ms);
@@ -99,12 +102,15 @@ impl GroupMember {
         state.members.rows.iter().filter(is_before).count() as u64
     }
 
-    fn lost_members(&self, state: &GroupState, number: VersionNumber, now: GroupMs) -> MemberSet {
+    /// Members that are lost now, where they are others than the state says.
+    fn other_lost_members(&self, state: &GroupState, number: VersionNumber, now: GroupMs) -> Option<MemberSet> {
         let is_lost = |id: &MemberId| {
             let was = state.lost.contains(id);
             if was { self.is_silent(*id, now) || !self.has_obeyed(*id, number) } else { self.is_silent(*id, now) }
         };
-        state.members.all().into_iter().filter(is_lost).collect()
+        let is_other = |id: &MemberId| is_lost(id) != state.lost.contains(id);
+        let is_change = state.members.each().any(|id| is_other(&id)) || state.lost.iter().any(|id| !state.members.has(*id));
+        is_change.then(|| state.members.each().filter(is_lost).collect())
     }
 
     /// True if so many of these were heard lately that a change to them ends.
@@ -249,9 +255,12 @@ impl GroupMember {
             let leaves = self.settings.shutdowns == ShutdownFate::Removed || state.members.casting() == Some(*id);
             *id != self.id && (is_old || (shuts_down && leaves))
         };
+        if !state.members.rows.iter().any(|row| is_gone(&row.id)) {
+            return None;
+        }
         let rows: Vec<MemberRow> = state.members.rows.iter().filter(|row| !is_gone(&row.id)).copied().collect();
         let voters = rows.iter().map(|row| row.id).collect();
-        if rows.len() == state.members.rows.len() || !self.are_there(state, &voters, now) {
+        if !self.are_there(state, &voters, now) {
             return None;
         }
         Some(GroupState { members: state.members.joined_by(&rows), ..state.clone() })

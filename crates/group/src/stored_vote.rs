@@ -4,7 +4,7 @@
 //! unreadable is an error and never a vote; the way out is to delete the file and to be a new member.
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -15,6 +15,9 @@ use crate::membership::{GroupMembers, HalfVotes, MemberDuty, MemberId, MemberRow
 
 /// Longest text of a stored vote; escapes may double the text of failover.
 pub const VOTE_BYTES_MAX: usize = 3 * FAILOVER_TEXT_BYTES_MAX;
+
+/// Of a short text.
+const TEXT_BYTES: usize = 1024;
 
 const VOTE_FORM: &str = "weir group state 1";
 const VERSION_FORM: &str = "weir group version 1";
@@ -48,9 +51,10 @@ impl StoredVote {
     }
 
     pub fn show(&self) -> String {
-        let mut text = format!("{VOTE_FORM}\nmember {}\npromised {}\n", show_member(self.member), show_number(self.promised));
+        let mut text = String::with_capacity(self.accepted.as_ref().map_or(TEXT_BYTES, text_bytes));
+        let _ = writeln!(text, "{VOTE_FORM}\nmember {}\npromised {}", InText(self.member), InText(self.promised));
         if let Some(group) = self.group {
-            let _ = writeln!(text, "group {}", show_member(group));
+            let _ = writeln!(text, "group {}", InText(group));
         }
         if let Some(version) = &self.accepted {
             show_version(version, &mut text);
@@ -66,7 +70,8 @@ impl StoredVote {
 impl StateVersion {
     /// For peers and for an engine outside.
     pub fn show(&self) -> String {
-        let mut text = format!("{VERSION_FORM}\n");
+        let mut text = String::with_capacity(text_bytes(self));
+        let _ = writeln!(text, "{VERSION_FORM}");
         show_version(self, &mut text);
         with_sum(text)
     }
@@ -109,8 +114,47 @@ fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
+/// A value as it stands in a text.
+struct InText<T>(T);
+
+impl fmt::Display for InText<MemberId> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}:{:08x}", self.0.host, self.0.incarnation)
+    }
+}
+
+impl fmt::Display for InText<VersionNumber> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} {}", self.0.counter, InText(self.0.by))
+    }
+}
+
+/// A space before each.
+impl fmt::Display for InText<&MemberSet> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|id| write!(out, " {}", InText(*id)))
+    }
+}
+
+/// On one line.
+impl fmt::Display for InText<&str> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for piece in self.0.split_inclusive(['\\', '\n', '\r']) {
+            let (plain, escape) = match piece.as_bytes().last() {
+                Some(b'\\') => (&piece[..piece.len() - 1], "\\\\"),
+                Some(b'\n') => (&piece[..piece.len() - 1], "\\n"),
+                Some(b'\r') => (&piece[..piece.len() - 1], "\\r"),
+                _ => (piece, ""),
+            };
+            out.write_str(plain)?;
+            out.write_str(escape)?;
+        }
+        Ok(())
+    }
+}
+
 pub(crate) fn show_member(id: MemberId) -> String {
-    format!("{}:{:08x}", id.host, id.incarnation)
+    InText(id).to_string()
 }
 
 pub(crate) fn parse_member(text: &str) -> Option<MemberId> {
@@ -119,20 +163,12 @@ pub(crate) fn parse_member(text: &str) -> Option<MemberId> {
 }
 
 pub(crate) fn show_number(number: VersionNumber) -> String {
-    format!("{} {}", number.counter, show_member(number.by))
+    InText(number).to_string()
 }
 
 pub(crate) fn parse_number(text: &str) -> Option<VersionNumber> {
     let (counter, by) = text.split_once(' ')?;
     Some(VersionNumber { counter: counter.parse().ok()?, by: parse_member(by)? })
-}
-
-fn show_set(set: &MemberSet) -> String {
-    set.iter().map(|id| format!(" {}", show_member(*id))).collect()
-}
-
-fn escape(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('\n', "\\n").replace('\r', "\\r")
 }
 
 fn unescape(text: &str) -> Option<String> {
@@ -153,10 +189,16 @@ fn unescape(text: &str) -> Option<String> {
     Some(out)
 }
 
+/// Room for a version's text, as a guess.
+fn text_bytes(version: &StateVersion) -> usize {
+    let texts = version.state.decisions.iter().map(|decision| decision.text.len() + 32);
+    TEXT_BYTES + version.state.failover.len() + version.state.failover.len() / 8 + texts.sum::<usize>()
+}
+
 fn show_version(version: &StateVersion, text: &mut String) {
     let state = &version.state;
-    let _ = writeln!(text, "version {}", show_number(version.number));
-    let _ = writeln!(text, "change {} {}", state.change, show_member(state.group));
+    let _ = writeln!(text, "version {}", InText(version.number));
+    let _ = writeln!(text, "change {} {}", state.change, InText(state.group));
     let half = match state.members.half_votes {
         HalfVotes::TooFew => "no",
         HalfVotes::LowestCasts => "lowest",
@@ -167,29 +209,34 @@ fn show_version(version: &StateVersion, text: &mut String) {
             MemberDuty::Serves => "serves",
             MemberDuty::Witness => "witness",
         };
-        let _ = writeln!(text, "row {} {} {duty}", show_member(row.id), row.priority);
+        let _ = writeln!(text, "row {} {} {duty}", InText(row.id), row.priority);
     }
-    let _ = writeln!(text, "voters{}", show_set(&state.members.voters));
+    let _ = writeln!(text, "voters{}", InText(&state.members.voters));
     if let Some(next) = &state.members.next {
-        let _ = writeln!(text, "next{}", show_set(next));
+        let _ = writeln!(text, "next{}", InText(next));
     }
-    let _ = writeln!(text, "lost{}", show_set(&state.lost));
-    let lead = match state.lead {
-        GroupLead::Held(id) => format!("held {}", show_member(id)),
-        GroupLead::Taken { from: Some(from), to } => format!("taken {} {}", show_member(to), show_member(from)),
-        GroupLead::Taken { from: None, to } => format!("taken {}", show_member(to)),
+    let _ = writeln!(text, "lost{}", InText(&state.lost));
+    let _ = match state.lead {
+        GroupLead::Held(id) => writeln!(text, "lead {} held {}", state.term, InText(id)),
+        GroupLead::Taken { from: Some(from), to } => {
+            writeln!(text, "lead {} taken {} {}", state.term, InText(to), InText(from))
+        }
+        GroupLead::Taken { from: None, to } => writeln!(text, "lead {} taken {}", state.term, InText(to)),
     };
-    let _ = writeln!(text, "lead {} {lead}", state.term);
-    let writes = match state.writes {
-        GroupWrites::Open { epoch, node } => format!("open {epoch} {node}"),
-        GroupWrites::Closed { epoch } => format!("closed {epoch}"),
+    let _ = match state.writes {
+        GroupWrites::Open { epoch, node } => writeln!(text, "writes open {epoch} {node}"),
+        GroupWrites::Closed { epoch } => writeln!(text, "writes closed {epoch}"),
     };
-    let _ = writeln!(text, "writes {writes}\nlease {}\nfailover {}", state.lease_ms, escape(&state.failover));
+    let _ = writeln!(text, "lease {}\nfailover {}", state.lease_ms, InText(state.failover.as_str()));
     if !state.former.is_empty() {
-        let _ = writeln!(text, "former{}", state.former.iter().map(|id| format!(" {}", show_member(*id))).collect::<String>());
+        text.push_str("former");
+        for id in &state.former {
+            let _ = write!(text, " {}", InText(*id));
+        }
+        text.push('\n');
     }
     for decision in &state.decisions {
-        let _ = writeln!(text, "decision {} {}", decision.term, escape(&decision.text));
+        let _ = writeln!(text, "decision {} {}", decision.term, InText(decision.text.as_str()));
     }
 }
 

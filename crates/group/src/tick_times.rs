@@ -36,7 +36,7 @@ impl GroupMember {
         }
         let state = &known.state;
         let silence_ms = self.silence_ms();
-        let others = state.members.all().into_iter().filter(|id| *id != self.id && !state.lost.contains(id));
+        let others = state.members.each().filter(|id| *id != self.id && !state.lost.contains(id));
         let heard = others.map(|id| self.peers.get(&id).map_or(0, |peer| peer.heard_at));
         let removed = self.settings.lost_removal_ms.and_then(|ms| self.waits.first_lost_since().map(|since| since + ms));
         // Silence begins after its time, a removal at it.

@@ -8,11 +8,9 @@ use weir_failover::rerun_rules::{RerunMatch, came_out};
 use crate::doubt::{PERIOD_MS, WAIT_MS};
 use crate::kinds::Proof;
 use crate::oracle::{Run, Transaction, Write};
-use crate::server::{Server, WriteId};
+use crate::server::WriteId;
 use crate::world::{Due, World};
 
-/// Rows that transactions change.
-pub const ROWS: u64 = 6;
 /// Longest time between an answer and the COMMIT of a client.
 const THINKS_MS: Ms = 60;
 /// Time between two looks at a row that another transaction has changed.
@@ -57,12 +55,6 @@ impl Place {
 }
 
 impl World {
-    /// A row's version on a server: the changes of it in its log.
-    pub(crate) fn version(&self, server: &Server, row: u8) -> Version {
-        let changes = server.log.iter().filter(|logged| self.row(logged.write) == Some(row));
-        (changes.count() as u64).to_be_bytes()
-    }
-
     pub(crate) fn row(&self, write: WriteId) -> Option<u8> {
         self.writes.get(write as usize)?.run.row
     }
@@ -80,7 +72,7 @@ impl World {
                 None => self.give_up(write),
             };
         }
-        let version = self.version(server, row);
+        let version = server.versions[usize::from(row)].to_be_bytes();
         self.number(write, row);
         let delay = self.delay();
         self.later(delay, Due::Shown { write, version });

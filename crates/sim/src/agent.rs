@@ -3,7 +3,7 @@
 use weir_failover::{Done, FailoverAction, FailoverEvent, LookFailure, Lsn, Ms, NodeId, PrimaryStopMode, ServerStopResult};
 
 use crate::fault::{Repair, Restarted};
-use crate::server::{Power, Role, WriteId};
+use crate::server::{Logged, Power, Role, WriteId};
 use crate::weir::Weir;
 use crate::world::{Due, World};
 
@@ -25,7 +25,7 @@ pub struct Job {
     pub life: u32,
     pub id: u64,
     pub node: NodeId,
-    pub order: FailoverAction,
+    pub order: Box<FailoverAction>,
     /// Of its server when the order came.
     pub incarnation: u64,
 }
@@ -65,7 +65,7 @@ pub fn is_for_agent(order: &FailoverAction) -> bool {
 
 impl World {
     /// An order arrives at an agent.
-    pub fn order_agent(&mut self, weir: usize, life: u32, id: u64, node: NodeId, order: FailoverAction) {
+    pub fn order_agent(&mut self, weir: usize, life: u32, id: u64, node: NodeId, order: Box<FailoverAction>) {
         let at = usize::from(node);
         if self.servers[at].power == Power::Dark {
             return;
@@ -75,7 +75,7 @@ impl World {
         if self.now < self.agents[at].down_until {
             return self.answer_agent(&job, job.order.failed(self.now, LookFailure::Refused));
         }
-        let takes = match job.order {
+        let takes = match *job.order {
             FailoverAction::Inspect { .. } | FailoverAction::AskAgent { .. } => 1,
             FailoverAction::StopServer { mode: PrimaryStopMode::Clean, started_at, .. }
                 if self.dice.percent(self.plan.slow_stops) =>
@@ -88,7 +88,7 @@ impl World {
             }
             _ => self.dice.within(5, 300),
         };
-        self.later(takes, Due::Job(job));
+        self.later(takes, Due::Job(Box::new(job)));
     }
 
     fn is_meant(&self, node: NodeId, started_at: Option<u64>) -> bool {
@@ -96,14 +96,14 @@ impl World {
     }
 
     /// An agent comes to the end of an order, or has died over it.
-    pub fn finish_job(&mut self, job: Job) {
+    pub fn finish_job(&mut self, job: Box<Job>) {
         let at = usize::from(job.node);
         let is_dead = self.now < self.agents[at].down_until;
         // A server that was told to stop does so without its agent.
         if is_dead && self.servers[at].power != Power::Stopping && self.dice.percent(50) {
             return;
         }
-        let event = match (&job.order, self.servers[at].power) {
+        let event = match (&*job.order, self.servers[at].power) {
             // A server that hangs does as it is told when it goes on.
             (
                 FailoverAction::StopServer { mode: PrimaryStopMode::Clean, .. }
@@ -208,7 +208,7 @@ impl World {
         if self.servers[at].is_primary() {
             self.counts.last_records += 1;
             let record = WriteId::MAX - self.counts.last_records;
-            self.servers[at].log(record, 0);
+            self.servers[at].log(Logged { write: record, number: 0, row: None });
         }
         let source = self.servers[at].clone();
         for to in 0..self.servers.len() {

@@ -13,7 +13,6 @@ use weir_failover::{Ms, NodeId, PromotionNumbers};
 use crate::again::Place;
 use crate::kinds::Proof;
 use crate::oracle::{Broken, Transaction, Write};
-use crate::plan;
 use crate::server::{Power, Server, WriteId};
 use crate::world::{Due, World};
 
@@ -191,7 +190,7 @@ impl World {
             Power::Up => {}
         }
         let (status, end) = server.status(number.xid.get());
-        let is_replicated = status != XidStatus::Committed || server.reach(&plan::borrowed(&self.plan.names())) >= end;
+        let is_replicated = status != XidStatus::Committed || server.reach() >= end;
         let answer = XidStatusAnswer {
             node: question.node,
             line: line(server),
@@ -203,7 +202,7 @@ impl World {
             is_of_old: question.connection == Some(server.incarnation) && entry.incarnation == server.incarnation,
         };
         let delay = self.delay();
-        self.later(delay, Due::Reply(Reply { question, answer, is_replicated }));
+        self.later(delay, Due::Reply(Box::new(Reply { question, answer, is_replicated })));
     }
 
     /// The answer at its Weir.

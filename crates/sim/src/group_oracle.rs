@@ -96,13 +96,28 @@ impl World {
         }
     }
 
+    /// True if several may lead, or write to several nodes, whatever their clocks say. Asked for after each event.
+    fn may_be_split(&self) -> bool {
+        let (mut leaders, mut written, mut is_split) = (0, None, false);
+        for host in self.weirs.iter().filter_map(|of| of.host.as_deref()) {
+            leaders += u8::from(host.rights.leads.is_some());
+            if let Some((_, node)) = host.granted.1 {
+                is_split |= written.replace(node).is_some_and(|other| other != node);
+            }
+        }
+        is_split || leaders > 1
+    }
+
     /// Never two leaders, and never two nodes.
     pub(crate) fn look_at_group(&mut self) {
+        if !self.may_be_split() {
+            return;
+        }
         let now = self.now;
         let (mut leader, mut written) = (None, None);
         let mut broken = None;
         for (weir, host) in (0..).zip(&self.weirs).filter_map(|(weir, of)| Some((weir, of.host.as_deref()?))) {
-            if host.sight(now).leads() {
+            if host.leads(now) {
                 if let Some(first) = leader {
                     broken = Some(Broken::TwoLeaders { first, second: weir, at: now });
                 }

@@ -4,6 +4,7 @@
 //! [`run`] plays one seed and returns the invariants that were broken. Nothing in here waits, opens a socket or asks a clock.
 
 mod again;
+mod agenda;
 mod agent;
 mod dice;
 mod doubt;

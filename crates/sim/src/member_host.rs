@@ -195,6 +195,11 @@ impl MemberHost {
         }
     }
 
+    /// True if it leads, as its `sight` says.
+    pub fn leads(&self, now: Ms) -> bool {
+        self.rights.leads.is_some() && self.process.gives_orders() && self.clock(now) < self.rights.until
+    }
+
     /// Epoch and node in which its workers may pass on a success in this moment.
     pub fn may_acknowledge(&self, now: Ms) -> Option<(u64, NodeId)> {
         self.granted.1.filter(|_| self.clock(now) < self.granted.0)
@@ -329,7 +334,9 @@ impl World {
                 self.later(pause, Due::Member { weir: at, due: MemberDue::Tick { life } });
                 let dice = self.dice.roll() as u32;
                 self.found_group(at);
-                self.step_member(at, GroupEvent::Tick { dice });
+                if self.is_tick_due(at) {
+                    self.step_member(at, GroupEvent::Tick { dice });
+                }
                 self.member_obeyed(at);
                 self.note_end(at);
             }
@@ -376,6 +383,13 @@ impl World {
             | MemberDue::Ready { .. }
             | MemberDue::Passed { .. } => {}
         }
+    }
+
+    /// True if a tick may do something before the next one comes: there are few such while all is well.
+    fn is_tick_due(&self, at: usize) -> bool {
+        let Some(host) = &self.weirs[at].host else { return false };
+        let clock = host.clock(self.now);
+        host.member.as_ref().is_some_and(|member| member.next_tick(clock) <= clock + 2 * TICK_MS.1)
     }
 
     pub(crate) fn step_member(&mut self, at: usize, event: GroupEvent) {
@@ -503,10 +517,10 @@ impl World {
         if !self.passes(self.end_of(from), self.end_of(to)) || self.dice.percent(self.plan.loss) {
             return;
         }
-        let copies = if self.dice.percent(1) { 2 } else { 1 };
-        for _ in 0..copies {
+        let is_copied = self.dice.percent(1);
+        for message in is_copied.then(|| message.clone()).into_iter().chain([message]) {
             let delay = self.delay();
-            self.later(delay, Due::Member { weir: to, due: MemberDue::Message(message.clone()) });
+            self.later(delay, Due::Member { weir: to, due: MemberDue::Message(message) });
         }
     }
 }

@@ -6,10 +6,10 @@ use weir_failover::commit_outcome::{CommitOutcome, TransactionNumber};
 use weir_failover::rerun_rules::TransactionLosses;
 use weir_failover::{CommitLoss, FailoverCause, FailoverRecord, Ms, NodeId};
 
-use crate::again::{ROWS, Version};
+use crate::again::Version;
 use crate::doubt::Told;
 use crate::plan;
-use crate::server::{Power, Role, Server, WriteId};
+use crate::server::{Power, ROWS, Role, Server, WriteId};
 use crate::weir::Weir;
 use crate::world::World;
 
@@ -46,6 +46,13 @@ pub struct Outcome {
     pub events: u64,
     /// Events of the run, if they were asked for.
     pub trace: Vec<String>,
+}
+
+impl Outcome {
+    /// Under another number than its run had.
+    pub fn of_seed(self, seed: u64) -> Outcome {
+        Outcome { seed, ..self }
+    }
 }
 
 /// One write of a client.
@@ -271,11 +278,15 @@ impl World {
     /// Acknowledged writes that the last primary lacks: those nobody spoke of, and how many were announced.
     fn find_lost(&self, records: &[FailoverRecord]) -> (Vec<Broken>, usize) {
         let Some(primary) = self.agreed() else { return (Vec::new(), 0) };
-        let there: BTreeSet<WriteId> = self.servers[usize::from(primary)].log.iter().map(|logged| logged.write).collect();
+        let mut is_there = vec![false; self.writes.len()];
+        for logged in &self.servers[usize::from(primary)].log {
+            // Records of servers that were stopped are no writes.
+            is_there.get_mut(logged.write as usize).into_iter().for_each(|is_there| *is_there = true);
+        }
         let is_protected = !self.plan.sync_names.is_empty();
         let (mut lost, mut announced) = (Vec::new(), 0);
-        for (id, write) in (0..).zip(&self.writes) {
-            let Some(acknowledged_at) = write.acknowledged_at.filter(|_| !there.contains(&id)) else { continue };
+        for (id, (write, is_there)) in (0..).zip(self.writes.iter().zip(is_there)) {
+            let Some(acknowledged_at) = write.acknowledged_at.filter(|_| !is_there) else { continue };
             if !is_protected && is_announced(records, write, acknowledged_at) {
                 announced += 1;
             } else {
@@ -291,14 +302,14 @@ impl World {
     /// Transactions that are there, of those that were told to be rolled back, and those that are there twice.
     fn find_false_outcomes(&self) -> Vec<Broken> {
         let Some(primary) = self.agreed() else { return Vec::new() };
-        let mut seen = BTreeSet::new();
+        let mut is_seen = vec![false; self.writes.len()];
         let mut broken = Vec::new();
         for write in self.servers[usize::from(primary)].log.iter().map(|logged| logged.write) {
             let Some(entry) = self.writes.get(write as usize) else { continue };
             if entry.told == Some(CommitOutcome::RolledBack) {
                 broken.push(Broken::FalseOutcome { write, told: CommitOutcome::RolledBack, at: self.now });
             }
-            if !seen.insert(entry.run.again.unwrap_or(write)) {
+            if std::mem::replace(&mut is_seen[entry.run.again.unwrap_or(write) as usize], true) {
                 broken.push(Broken::Twice { write });
             }
         }
@@ -311,7 +322,7 @@ impl World {
     /// Transactions that are there, one change of a row after the other, of which a client was not shown the version before it.
     fn find_other_shown(&self) -> Vec<Broken> {
         let Some(primary) = self.agreed() else { return Vec::new() };
-        let mut versions = [0_u64; ROWS as usize];
+        let mut versions = [0_u64; ROWS];
         let mut broken = Vec::new();
         for write in self.servers[usize::from(primary)].log.iter().map(|logged| logged.write) {
             let Some(row) = self.row(write) else { continue };

@@ -197,11 +197,6 @@ impl Plan {
         }
     }
 
-    /// The names of servers by which others know them.
-    pub fn names(&self) -> Vec<(NodeId, String)> {
-        (0..self.nodes).map(|id| (id, name(id))).collect()
-    }
-
     /// True if nothing goes wrong in this run but that primaries are moved.
     pub fn is_calm(&self) -> bool {
         self.script.is_empty() && self.shares.iter().all(|(fault, _)| *fault == Fault::SwitchOver)
@@ -238,10 +233,7 @@ impl Plan {
     }
 }
 
-pub fn borrowed(names: &[(NodeId, String)]) -> Vec<(NodeId, &str)> {
-    names.iter().map(|(id, name)| (*id, name.as_str())).collect()
-}
-
+/// The name of a server by which others know it.
 pub fn name(id: NodeId) -> String {
     format!("n{id}")
 }

@@ -4,9 +4,15 @@ use std::collections::BTreeMap;
 
 use weir_failover::commit_outcome::XidStatus;
 use weir_failover::{
-    Ballot, Done, Lsn, Mark, Ms, NodeId, PledgeReply, PromotionNumbers as Promotion, ReceivedWal, RecoveryState, ServerFacts,
-    StreamingFollower, SyncRule, TimelineHistory, Vote, VoteAnswer, WalReceiverState, WalRelation, parse_sync_names,
+    Ballot, CommitAcknowledgers, Done, Lsn, Mark, Ms, NodeId, PledgeReply, PromotionNumbers as Promotion, ReceivedWal,
+    RecoveryState, ServerFacts, StreamingFollower, TimelineHistory, Vote, VoteAnswer, WalReceiverState, WalRelation,
+    parse_sync_names,
 };
+
+use crate::plan;
+
+/// Rows that transactions change.
+pub const ROWS: usize = 6;
 
 /// Which write it is.
 pub type WriteId = u64;
@@ -16,6 +22,8 @@ pub type WriteId = u64;
 pub struct Logged {
     pub write: WriteId,
     pub number: u64,
+    /// The row that it changes.
+    pub row: Option<u8>,
 }
 
 /// Numbers of transactions. Nothing of one that is open is in the log: it is forgotten with the connections, and its number is given out again.
@@ -72,6 +80,8 @@ pub struct Server {
     pub power: Power,
     pub role: Role,
     pub log: Vec<Logged>,
+    /// Changes of each row in it.
+    pub versions: [u64; ROWS],
     pub numbers: Numbers,
     pub history: TimelineHistory,
     pub mark: Mark,
@@ -89,11 +99,21 @@ pub struct Server {
     pub sync: Sync,
 }
 
-/// `synchronous_standby_names`, read and as it is.
+/// `synchronous_standby_names`, as it is and as it is read.
 #[derive(Clone, Debug)]
 pub struct Sync {
-    pub rule: Option<SyncRule>,
     pub names: String,
+    pub acknowledgers: Option<CommitAcknowledgers>,
+}
+
+impl Sync {
+    /// Of the server `id` among so many.
+    fn new(id: NodeId, names: &str, servers: NodeId) -> Sync {
+        let known: Vec<(NodeId, String)> = (0..servers).map(|id| (id, plan::name(id))).collect();
+        let known: Vec<(NodeId, &str)> = known.iter().map(|(id, name)| (*id, name.as_str())).collect();
+        let rule = parse_sync_names(names).unwrap_or_default();
+        Sync { names: names.into(), acknowledgers: rule.map(|rule| rule.acknowledgers(&known, id)) }
+    }
 }
 
 /// When a standby heard its upstream, and how far it got with that.
@@ -109,12 +129,14 @@ pub struct Heard {
 pub const SYSTEM: u64 = 42;
 
 impl Server {
-    pub fn new(id: NodeId, role: Role, sync_names: &str) -> Server {
+    /// One of so many.
+    pub fn new(id: NodeId, role: Role, sync_names: &str, servers: NodeId) -> Server {
         Server {
             id,
             power: Power::Up,
             role,
             log: Vec::new(),
+            versions: [0; ROWS],
             numbers: Numbers { next: 1, above: 1, open: BTreeMap::new(), promotion: None, clock: Clock::default() },
             history: TimelineHistory { system: SYSTEM, timeline: 1, ..TimelineHistory::default() },
             mark: Mark::default(),
@@ -125,7 +147,7 @@ impl Server {
             heard: Heard::default(),
             flushed: BTreeMap::new(),
             waiting: Vec::new(),
-            sync: Sync { rule: parse_sync_names(sync_names).unwrap_or_default(), names: sync_names.into() },
+            sync: Sync::new(id, sync_names, servers),
         }
     }
 
@@ -191,17 +213,24 @@ impl Server {
     }
 
     /// Takes the commit of a write, of the transaction that has this number or of a new one.
-    pub fn append(&mut self, write: WriteId, number: Option<u64>) {
+    pub fn append(&mut self, write: WriteId, number: Option<u64>, row: Option<u8>) {
         let number = number.unwrap_or_else(|| self.give_number(None));
         self.numbers.open.remove(&number);
-        self.log(write, number);
+        self.log(Logged { write, number, row });
         self.waiting.push((self.position(), write));
     }
 
     /// Writes a record.
-    pub fn log(&mut self, write: WriteId, number: u64) {
-        self.log.push(Logged { write, number });
-        self.numbers.above = self.numbers.above.max(number + 1);
+    pub fn log(&mut self, logged: Logged) {
+        self.log.push(logged);
+        self.take_in(logged);
+    }
+
+    fn take_in(&mut self, logged: Logged) {
+        self.numbers.above = self.numbers.above.max(logged.number + 1);
+        if let Some(row) = logged.row {
+            self.versions[usize::from(row)] += 1;
+        }
     }
 
     /// Transactions that are open end.
@@ -225,21 +254,20 @@ impl Server {
     }
 
     /// Commits that may be acknowledged now.
-    pub fn acknowledged(&mut self, names: &[(NodeId, &str)]) -> Vec<WriteId> {
-        let reach = self.reach(names);
-        let (done, rest) = std::mem::take(&mut self.waiting).into_iter().partition(|(end, _)| *end <= reach);
-        self.waiting = rest;
-        let done: Vec<(Lsn, WriteId)> = done;
-        done.into_iter().map(|(_, write)| write).collect()
+    pub fn acknowledged(&mut self) -> Vec<WriteId> {
+        if self.waiting.is_empty() {
+            return Vec::new();
+        }
+        let reach = self.reach();
+        self.waiting.extract_if(.., |(end, _)| *end <= reach).map(|(_, write)| write).collect()
     }
 
     /// The end of the log that enough standbys have.
-    pub fn reach(&self, names: &[(NodeId, &str)]) -> Lsn {
-        let Some(rule) = &self.sync.rule else { return Lsn::MAX };
-        let who = rule.acknowledgers(names, self.id);
+    pub fn reach(&self) -> Lsn {
+        let Some(who) = &self.sync.acknowledgers else { return Lsn::MAX };
         let mut flushed: Vec<Lsn> = self.flushed.iter().filter(|(id, _)| who.nodes.contains(id)).map(|(_, lsn)| *lsn).collect();
         flushed.sort_unstable_by(|a, b| b.cmp(a));
-        flushed.get(rule.acks - 1).copied().unwrap_or(0)
+        flushed.get(who.acks - 1).copied().unwrap_or(0)
     }
 
     /// True if it can stream from `upstream`, which compares timelines and positions, and no log.
@@ -257,8 +285,7 @@ impl Server {
     /// last timeline begins.
     pub fn receive(&mut self, log: &[Logged], history: &TimelineHistory) {
         self.log.extend_from_slice(log);
-        let above = log.iter().map(|logged| logged.number + 1).max().unwrap_or(0);
-        self.numbers.above = self.numbers.above.max(above);
+        log.iter().for_each(|logged| self.take_in(*logged));
         let reached = history.switches.iter().take_while(|(_, end)| *end <= self.position()).count();
         if reached == history.switches.len() {
             self.history = history.clone();
@@ -351,6 +378,7 @@ impl Server {
     /// Made anew by the operator as a copy of `source`.
     pub fn copy(&mut self, source: &Server) {
         self.log.clone_from(&source.log);
+        self.versions = source.versions;
         self.numbers.above = source.numbers.above;
         self.history.clone_from(&source.history);
         self.numbers.promotion = source.numbers.promotion;

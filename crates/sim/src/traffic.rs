@@ -2,20 +2,24 @@
 
 use weir_failover::{Lsn, Ms, NodeId, ServerConnEnd, TimelineHistory};
 
-use crate::again::ROWS;
 use crate::kinds::GroupPart;
 use crate::oracle::{Path, Run, Transaction, Write};
-use crate::plan;
-use crate::server::{Logged, Power, Role, WriteId};
+use crate::server::{Logged, Power, ROWS, Role, WriteId};
 use crate::world::{Due, World};
 
 /// A message between servers.
 #[derive(Debug)]
 pub enum Packet {
     /// Part of a log, from a position on.
-    Log { from: NodeId, to: NodeId, incarnation: u64, begin: Lsn, log: Vec<Logged>, history: TimelineHistory },
+    Log { from: NodeId, to: NodeId, incarnation: u64, begin: Lsn, piece: Box<LogPiece> },
     /// A standby says how far it flushed.
     Flushed { from: NodeId, to: NodeId, incarnation: u64, end: Lsn },
+}
+
+#[derive(Debug)]
+pub struct LogPiece {
+    log: Vec<Logged>,
+    history: TimelineHistory,
 }
 
 /// Time a client waits for an answer.
@@ -44,7 +48,7 @@ impl World {
         let row = match (transaction, again) {
             (Transaction::None, _) => None,
             (_, Some(root)) => self.row(root),
-            (_, None) => Some(self.dice.below(ROWS) as u8),
+            (_, None) => Some(self.dice.below(ROWS as u64) as u8),
         };
         let run = Run { again, row, ..Run::default() };
         let sent_at = self.now;
@@ -66,7 +70,7 @@ impl World {
         let node = *self.dice.pick(&open);
         let write = self.writes.len() as WriteId;
         let server = &mut self.servers[usize::from(node)];
-        server.append(write, None);
+        server.append(write, None, None);
         let (reign, incarnation) = (server.reign, server.incarnation);
         let appended_at = self.now;
         self.writes.push(Write { path: Path::Direct, node, reign, incarnation, appended_at, ..Write::default() });
@@ -74,7 +78,7 @@ impl World {
     }
 
     pub(crate) fn write(&mut self, write: WriteId, connection: Option<u64>) {
-        let Write { weir, node, started_at, transaction, .. } = self.writes[write as usize];
+        let Write { weir, node, started_at, transaction, run, .. } = self.writes[write as usize];
         let at = usize::from(node);
         if !self.passes(self.end_of(weir), at) {
             return;
@@ -112,7 +116,7 @@ impl World {
             let delay = self.delay();
             return self.later(delay, Due::Failed { write, how: ServerConnEnd::Broken });
         }
-        server.append(write, number);
+        server.append(write, number, run.row);
         if number.is_some() {
             self.confirm(write);
         }
@@ -123,10 +127,9 @@ impl World {
 
     /// Answers those commits that enough standbys have.
     fn acknowledge(&mut self, node: NodeId) {
-        let names = self.plan.names();
         let server = &mut self.servers[usize::from(node)];
         let incarnation = server.incarnation;
-        for write in server.acknowledged(&plan::borrowed(&names)) {
+        for write in server.acknowledged() {
             let delay = self.delay();
             self.later(delay, Due::Acknowledged { write, incarnation });
         }
@@ -220,21 +223,22 @@ impl World {
             self.note_fork(node);
         }
         let (standby, source) = (&self.servers[usize::from(node)], &self.servers[usize::from(from)]);
-        let begin = standby.position();
-        let log = source.log[begin as usize..].to_vec();
-        let is_quiet = log.is_empty() && standby.history == source.history && standby.heard.at.is_some();
+        let (begin, end) = (standby.position(), source.position());
+        let is_quiet = begin == end && standby.history == source.history && standby.heard.at.is_some();
         // Nothing new: it speaks now and then.
         if is_quiet && !self.dice.percent(5) {
             return;
         }
-        let (incarnation, history) = (standby.incarnation, source.history.clone());
+        let (standby, source) = (&self.servers[usize::from(node)], &self.servers[usize::from(from)]);
+        let log = source.log[begin as usize..].to_vec();
+        let (incarnation, piece) = (standby.incarnation, Box::new(LogPiece { log, history: source.history.clone() }));
         let delay = self.delay();
-        self.later(delay, Due::Packet(Packet::Log { from, to: node, incarnation, begin, log, history }));
+        self.later(delay, Due::Packet(Packet::Log { from, to: node, incarnation, begin, piece }));
     }
 
     pub(crate) fn packet(&mut self, packet: Packet) {
         match packet {
-            Packet::Log { from, to, incarnation, begin, log, history } => {
+            Packet::Log { from, to, incarnation, begin, piece } => {
                 let now = self.now;
                 let is_linked = self.passes(usize::from(from), usize::from(to));
                 let (source_incarnation, source) = {
@@ -246,7 +250,7 @@ impl World {
                 if !is_linked || !is_same || standby.role != (Role::Standby { upstream: Some(from) }) {
                     return;
                 }
-                standby.receive(&log, &history);
+                standby.receive(&piece.log, &piece.history);
                 if standby.heard.at.is_none_or(|at| at + 500 < now) {
                     standby.heard.from = now;
                 }

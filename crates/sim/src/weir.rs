@@ -137,9 +137,9 @@ impl World {
         let Some(state) = &mut weir.state else { return };
         let actions = step(state, &weir.rules, event, now);
         let due = state.next_due().max(now + 1);
-        self.note_weir(at, trace::event(event));
+        self.note_weir(at, || trace::event(event));
         for action in actions {
-            self.note_weir(at, trace::action(&action));
+            self.note_weir(at, || trace::action(&action));
             self.obey(at, action);
         }
         self.show(at);
@@ -257,19 +257,19 @@ impl World {
 
     pub(crate) fn dispatch(&mut self, at: usize, id: u64) {
         let life = self.weirs[at].life;
-        let Some(order) = self.weirs[at].open.get(&id).map(|(order, _)| order.clone()) else { return };
+        let Some(order) = self.weirs[at].open.get(&id).map(|(order, _)| Box::new(order.clone())) else { return };
         let Some((node, _)) = order.target() else { return };
         self.judge_order(at, &order);
-        let copies = if self.dice.percent(2) { 2 } else { 1 };
-        let is_look = matches!(order, FailoverAction::Probe { .. });
-        for _ in 0..copies {
+        let is_copied = self.dice.percent(2);
+        let is_look = matches!(*order, FailoverAction::Probe { .. });
+        for order in is_copied.then(|| order.clone()).into_iter().chain([order]) {
             let is_late = !is_look && self.plan.late_orders > 0 && self.dice.percent(self.plan.late_orders);
             let delay = if is_late { self.dice.within(1_000, 7_000) } else { self.delay() };
             if !is_look {
                 let until = &mut self.orders_until[usize::from(node)];
                 *until = (*until).max(self.now + delay);
             }
-            self.later(delay, Due::Order { weir: at, life, id, node, order: order.clone() });
+            self.later(delay, Due::Order { weir: at, life, id, node, order });
         }
     }
 

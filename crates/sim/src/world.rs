@@ -1,11 +1,9 @@
 //! The world of a run: time, messages under way, servers, Weirs.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
 use weir_failover::{Done, FailoverAction, FailoverEvent, LookFailure, Ms, NodeId, OperatorRequest, ProbeResult, ServerConnEnd};
 
 use crate::again::{Again, Version};
+use crate::agenda::Agenda;
 use crate::agent::{self, Agent, Job};
 use crate::dice::Dice;
 use crate::doubt::{Question, Reply, Told};
@@ -39,7 +37,7 @@ pub enum Due {
         life: u32,
         id: u64,
         node: NodeId,
-        order: FailoverAction,
+        order: Box<FailoverAction>,
     },
     /// Its answer arrives.
     Answer {
@@ -116,14 +114,14 @@ pub enum Due {
         write: WriteId,
     },
     Question(Question),
-    Reply(Reply),
+    Reply(Box<Reply>),
     /// A standby asks for more.
     Pull {
         node: NodeId,
     },
     Packet(Packet),
     /// An agent comes to the end of an order.
-    Job(Job),
+    Job(Box<Job>),
     Return(Return, Step),
     /// A Weir waits until no other one writes to a node.
     WaitYielded {
@@ -230,7 +228,7 @@ pub struct World {
     pub queues: Vec<Vec<Due>>,
     /// Until when orders that were given are on their way to a server.
     pub orders_until: Vec<Ms>,
-    heap: BinaryHeap<Reverse<Entry>>,
+    agenda: Agenda<Due>,
     pub counts: Counts,
     pub events: u64,
     pub orders: u64,
@@ -270,29 +268,6 @@ fn weirs(seed: u64, plan: &Plan) -> Vec<Weir> {
     (0..plan.weirs).map(|at| Weir::new(at as u32 + 11, at, plan.rules.clone(), host(at, &mut dice))).collect()
 }
 
-struct Entry {
-    at: Ms,
-    number: u64,
-    due: Due,
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Entry) -> bool {
-        self.number == other.number
-    }
-}
-impl Eq for Entry {}
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Entry) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Entry {
-    fn cmp(&self, other: &Entry) -> std::cmp::Ordering {
-        (self.at, self.number).cmp(&(other.at, other.number))
-    }
-}
-
 /// Time a WaitWritable asks again.
 const ASK_AGAIN_MS: Ms = 40;
 /// Time between two looks of the operator.
@@ -303,7 +278,7 @@ const OPERATOR_LATE_MS: Ms = 15_000;
 impl World {
     pub fn new(seed: u64, plan: Plan, options: Options) -> World {
         let role = |id| if id == 0 { Role::Primary } else { Role::Standby { upstream: Some(0) } };
-        let servers: Vec<Server> = (0..plan.nodes).map(|id| Server::new(id, role(id), &plan.sync_names)).collect();
+        let servers: Vec<Server> = (0..plan.nodes).map(|id| Server::new(id, role(id), &plan.sync_names, plan.nodes)).collect();
         let ends = servers.len() + plan.weirs;
         World {
             now: 0,
@@ -319,7 +294,7 @@ impl World {
             agents: servers.iter().map(|_| Agent::default()).collect(),
             servers,
             plan: Plan { unproved: options.unproved, ..plan },
-            heap: BinaryHeap::new(),
+            agenda: Agenda::new(),
             counts: Counts { reigns: 1, ..Counts::default() },
             events: 0,
             orders: 0,
@@ -347,15 +322,15 @@ impl World {
         }
         self.later(OPERATOR_MS, Due::Operator);
         self.later(plan::HEALED_AT, Due::Heal);
-        while let Some(Reverse(entry)) = self.heap.pop() {
-            self.now = entry.at;
+        while let Some((at, due)) = self.agenda.take() {
+            self.now = at;
             self.events += 1;
             if self.now >= plan::WELL_AT
                 || (self.now > plan::HEALED_AT + 4_000 && self.events.is_multiple_of(64) && self.is_well())
             {
                 break;
             }
-            if let Some(due) = self.hold_up(entry.due) {
+            if let Some(due) = self.hold_up(due) {
                 self.happen(due);
                 self.look_at_group();
             }
@@ -409,7 +384,7 @@ impl World {
             Due::GivenUp { write } => self.give_up(write),
             Due::Ask { weir, life, write } => self.ask_outcome(weir, life, write),
             Due::Question(question) => self.question(question),
-            Due::Reply(reply) => self.reply(reply),
+            Due::Reply(reply) => self.reply(*reply),
             Due::Pull { node } => self.pull(node),
             Due::Packet(packet) => self.packet(packet),
             Due::Job(job) => self.finish_job(job),
@@ -431,7 +406,7 @@ impl World {
     }
 
     /// An order of a Weir at its server.
-    fn order(&mut self, weir: usize, life: u32, id: u64, node: NodeId, order: FailoverAction) {
+    fn order(&mut self, weir: usize, life: u32, id: u64, node: NodeId, order: Box<FailoverAction>) {
         let at = usize::from(node);
         if !self.passes(self.end_of(weir), at) {
             return;
@@ -453,7 +428,7 @@ impl World {
         };
         let event = match failure {
             Some(failure) => order.failed(begun_at, failure),
-            None => self.execute(weir, life, id, node, &order, begun_at),
+            None => self.execute(weir, life, id, node, order, begun_at),
         };
         if let Some(event) = event {
             let delay = self.delay();
@@ -467,12 +442,12 @@ impl World {
         life: u32,
         id: u64,
         node: NodeId,
-        order: &FailoverAction,
+        order: Box<FailoverAction>,
         begun_at: Ms,
     ) -> Option<FailoverEvent> {
         let now = self.now;
         let server = &mut self.servers[usize::from(node)];
-        Some(match order {
+        Some(match &*order {
             FailoverAction::Probe { .. } => {
                 FailoverEvent::Probed { node, begun_at, found: ProbeResult::Answered(Box::new(server.facts(now))) }
             }
@@ -502,7 +477,7 @@ impl World {
             }
             FailoverAction::WaitWritable { .. } => {
                 if self.weirs[weir].open.contains_key(&id) {
-                    self.later(ASK_AGAIN_MS, Due::Order { weir, life, id, node, order: order.clone() });
+                    self.later(ASK_AGAIN_MS, Due::Order { weir, life, id, node, order });
                 }
                 return None;
             }
@@ -655,8 +630,7 @@ impl World {
     }
 
     pub fn later(&mut self, delay: Ms, due: Due) {
-        self.counts.numbers += 1;
-        self.heap.push(Reverse(Entry { at: self.now + delay, number: self.counts.numbers, due }));
+        self.agenda.add(self.now + delay, due);
     }
 
     pub fn repair_in(&mut self, delay: Ms, repair: Repair) {
@@ -711,8 +685,11 @@ impl World {
         }
     }
 
-    pub fn note_weir(&mut self, at: usize, line: Option<String>) {
-        if let (Some(line), Some(trace)) = (line, &mut self.trace) {
+    /// A line of a Weir; made only in a run with lines.
+    pub fn note_weir(&mut self, at: usize, line: impl FnOnce() -> Option<String>) {
+        if let Some(trace) = &mut self.trace
+            && let Some(line) = line()
+        {
             trace.push(format!("{:>6} weir {at}: {line}", self.now));
         }
     }

@@ -10,7 +10,7 @@ use weir_sim::{GroupPart, Options, Outcome, run_grouped};
 
 /// `WEIR_GROUP_SEEDS` asks for more.
 fn seeds() -> u64 {
-    std::env::var("WEIR_GROUP_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(2_500)
+    std::env::var("WEIR_GROUP_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(10_000)
 }
 
 #[test]
