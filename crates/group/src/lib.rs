@@ -3,12 +3,14 @@
 //! [`group_step`] takes a [`GroupMember`], a [`GroupEvent`] and the time, and returns [`GroupAction`]s to obey in order. Below is the register
 //! (`membership`, `group_state`, `stored_vote`, `register`), above it what the group decides (`group_member` leases and waits, `next_state` claims,
 //! requests and changes of members, `forming`, `forming_by_operator`; `given_rights`, `hosts_met`, `leader_sight`, `taken_waits` and `request_queue` are parts of a member, `act_passing` of operators' wishes, `tick_times`), then `group_step`; no file uses a higher one. `message_bytes` has messages
-//! as bytes, `member_handover` a member that moves to another process. Rules and proof: `docs/design/group.md`.
+//! as bytes, `member_handover` a member that moves to another process; `address_plan` is the virtual address step by step, `address_lifetime` its time in the kernel. Rules and proof: `docs/design/group.md`.
 //!
 //! Border to an engine: decisions need two operations only, *read* and *change, if the newest is still version v*, and hear [`RegisterEvent`]s of
 //! them. [`GroupRegister`] is one engine. With [`EngineKind::Outside`] another one stands in its place (etcd), and nothing above changes.
 
 mod act_passing;
+mod address_lifetime;
+mod address_plan;
 mod former_member;
 mod forming;
 mod forming_by_operator;
@@ -33,6 +35,8 @@ mod stored_vote;
 mod taken_waits;
 mod tick_times;
 
+pub use address_lifetime::{ADDRESS_LEFT_MS_MIN, address_lifetime_s, may_outlive_lease};
+pub use address_plan::{AddressCommand, AddressPlan, AddressRules, AddressSetting, AddressStep, AddressWish};
 pub use former_member::{FormerMember, FormerStanding, PASS_ON_MS};
 pub use forming_order::{FormingOrder, FormingRefusal};
 pub use group_event::{

@@ -151,4 +151,4 @@ impl World {
 }
 
 /// Findings of one run that are kept.
-const BROKEN_MAX: usize = 8;
+pub const BROKEN_MAX: usize = 8;

@@ -174,10 +174,14 @@ pub enum GroupPart {
     FormersObeyFirst,
     /// A member that is started beside a former process waits until that one's rights are over.
     FormersOutlived,
+    /// The address ends in the kernel within the lease.
+    AddressWithinLease,
+    /// A lead that was taken counts as obeyed once the address is gone.
+    AddressGoneFirst,
 }
 
 impl GroupPart {
-    pub const BINDING: [GroupPart; 8] = [
+    pub const BINDING: [GroupPart; 10] = [
         GroupPart::CloseFirst,
         GroupPart::WaitStopped,
         GroupPart::LeaseAtSuccess,
@@ -186,5 +190,7 @@ impl GroupPart {
         GroupPart::ServerMarks,
         GroupPart::FormersObeyFirst,
         GroupPart::FormersOutlived,
+        GroupPart::AddressWithinLease,
+        GroupPart::AddressGoneFirst,
     ];
 }

@@ -3,6 +3,7 @@
 //!
 //! [`run`] plays one seed and returns the invariants that were broken. Nothing in here waits, opens a socket or asks a clock.
 
+mod address_keeper;
 mod again;
 mod agenda;
 mod agent;
@@ -10,7 +11,9 @@ mod dice;
 mod doubt;
 mod fault;
 mod group_oracle;
+mod host_kernel;
 mod kinds;
+mod member_address;
 mod member_host;
 mod member_link;
 mod member_processes;

@@ -9,7 +9,9 @@ use weir_group::{
 };
 use weir_group_failover::{FailoverTie, MemberSight, ObedienceProgress, TakenWrites, WritesChange, WritingParty};
 
+use crate::address_keeper::AddressKeeper;
 use crate::dice::Dice;
+use crate::host_kernel::{KernelAnswer, KernelCall};
 use crate::kinds::GroupPart;
 use crate::member_link::{AskedChange, DrainProgress, OpeningNode, OrderToEnd};
 use crate::member_processes::{FormerProcesses, ProcessStage};
@@ -44,6 +46,8 @@ pub struct MemberHost {
     pub granted: (GroupMs, Option<(u64, NodeId)>),
     /// End of all leases that they were given.
     pub granted_until: GroupMs,
+    /// Of a process that plays its member.
+    pub address: Option<AddressKeeper>,
     pub tie: FailoverTie,
     /// Role by which failover runs, as of its rules.
     pub role: GroupRole,
@@ -133,6 +137,20 @@ pub enum MemberDue {
     },
     /// The last client of a former process is gone.
     SessionsEnd,
+    /// The keeper of the address looks again.
+    AddressDue {
+        life: u32,
+    },
+    /// The kernel does what a process called it for, whatever has become of that one.
+    KernelObeys {
+        life: u32,
+        call: KernelCall,
+    },
+    KernelAnswers {
+        life: u32,
+        call: KernelCall,
+        answer: KernelAnswer,
+    },
     /// SIGCONT.
     Continue {
         stops: u32,
@@ -156,6 +174,7 @@ impl MemberHost {
             obeying: None,
             granted: (0, None),
             granted_until: 0,
+            address: None,
             tie: FailoverTie::default(),
             role: GroupRole::Follows,
             served: None,
@@ -184,6 +203,11 @@ impl MemberHost {
     /// Time of its own clock.
     pub fn clock(&self, now: Ms) -> GroupMs {
         self.offset_ms + now * self.pace / 1_000
+    }
+
+    /// The first time at which its clock is there.
+    pub fn world_time(&self, clock: GroupMs) -> Ms {
+        (clock.saturating_sub(self.offset_ms) * 1_000).div_ceil(self.pace)
     }
 
     pub fn sight(&self, now: Ms) -> MemberSight<'_> {
@@ -215,6 +239,7 @@ impl MemberHost {
         (self.version, self.rights, self.stopped_epoch, self.obeying) = Default::default();
         (self.granted, self.granted_until, self.tie, self.served) = Default::default();
         self.formers = FormerProcesses::default();
+        self.address = None;
         self.role = GroupRole::Follows;
         (self.is_meeting, self.is_rung, self.is_stopped) = (false, false, false);
         (self.opening, self.draining, self.writing, self.last_text) = Default::default();
@@ -263,6 +288,12 @@ impl World {
             host.formers.unheard_until = Some(clock + lease_ms);
         }
         host.member = Some(member);
+        host.address = Some(AddressKeeper::of(before, clock));
+        if before.is_none_or(|before| !before.holds_address) {
+            // What a process before left.
+            self.kernels[seat].obey(KernelCall::Remove, clock, 0);
+        }
+        self.keep_address(at);
     }
 
     /// The process is gone. A write of its file that was under way happened or did not.
@@ -368,6 +399,9 @@ impl World {
             MemberDue::LineEnded => self.lose_successor(at),
             MemberDue::FormerEnded { former } => self.lose_former(at, former),
             MemberDue::SessionsEnd => self.end_former(at),
+            MemberDue::AddressDue { life } if is_same(life) => self.keep_address(at),
+            MemberDue::KernelObeys { life, call } => self.obey_call(at, life, call),
+            MemberDue::KernelAnswers { life, call, answer } if is_same(life) => self.hear_kernel(at, call, answer),
             MemberDue::Continue { stops } => {
                 if self.member_host(at).is_some_and(|host| host.stops == stops) {
                     self.continue_member(at);
@@ -381,6 +415,8 @@ impl World {
             | MemberDue::Fact { .. }
             | MemberDue::HandOver { .. }
             | MemberDue::Ready { .. }
+            | MemberDue::AddressDue { .. }
+            | MemberDue::KernelAnswers { .. }
             | MemberDue::Passed { .. } => {}
         }
     }
@@ -451,24 +487,35 @@ impl World {
     }
 
     fn take_rights(&mut self, at: usize, number: VersionNumber, rights: MemberRights, obey: RightsTaken) {
-        let now = self.now;
+        let (now, is_left_out) = (self.now, self.leaves_out(GroupPart::AddressGoneFirst));
         let Some(host) = self.member_host(at) else { return };
         let had = host.rights;
         host.rights = rights;
+        let leads = rights.leads.is_some() && host.clock(now) < rights.until;
+        if let Some(keeper) = host.address.as_mut().filter(|_| leads) {
+            keeper.hold(rights.until);
+        }
         if rights.leads.is_some() != had.leads.is_some() {
             host.stopped_epoch = None;
         }
         if obey == RightsTaken::Something {
-            let leads = host.sight(now).leads();
             let writes = WritesChange::of(&had, &rights, WritingParty::Workers);
             let progress = ObedienceProgress::of(host.obeying.take(), number, leads, writes);
-            // The address goes at once.
-            host.obeying = Some(ObedienceProgress { address: true, ..progress });
+            let progress = ObedienceProgress { address: progress.address || is_left_out, ..progress };
+            host.obeying = Some(ObedienceProgress { is_freeing: !progress.address, ..progress });
+            if let Some(keeper) = host.address.as_mut().filter(|_| !leads) {
+                keeper.release();
+                // Once for each version.
+                keeper.freeing.extend((!progress.is_freeing).then_some(number));
+            }
+        } else if let Some(keeper) = host.address.as_mut().filter(|_| !leads && had.leads.is_some()) {
+            keeper.release();
         }
         host.grant();
         if (had.leads, had.writes) != (rights.leads, rights.writes) || obey == RightsTaken::Something {
             self.ring(at);
         }
+        self.keep_address(at);
         self.member_obeyed(at);
     }
 

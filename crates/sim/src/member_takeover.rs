@@ -4,9 +4,10 @@
 use std::collections::BTreeSet;
 
 use weir_failover::{DurableState, FailoverEvent, FailoverState, GroupRole};
-use weir_group::{FormerMember, FormerStanding, MemberHandover, MemberRights, PassedRights, VersionNumber};
+use weir_group::{FormerMember, FormerStanding, GroupMember, MemberHandover, MemberRights, PassedRights, VersionNumber};
 use weir_group_failover::{ObedienceProgress, rules_in_group};
 
+use crate::address_keeper::AddressKeeper;
 use crate::kinds::GroupPart;
 use crate::member_host::MemberDue;
 use crate::member_processes::{FormerSight, ProcessStage, SuccessorStage};
@@ -78,6 +79,10 @@ impl World {
         if self.stage(at) != Some(&ProcessStage::HandsOver) {
             return;
         }
+        if self.member_host(at).is_some_and(|host| host.address.as_ref().is_some_and(|keeper| keeper.is_calling)) {
+            let life = self.weirs[at].life;
+            return self.later(1, Due::Member { weir: at, due: MemberDue::HandOver { life } });
+        }
         let is_taken = self.dice.percent(90);
         let Some(host) = self.member_host(at) else { return };
         if let Some((_, text)) = host.writing.take() {
@@ -110,7 +115,9 @@ impl World {
         let (seat, number, disk) = (self.weirs[at].seat, 1_000 + next as u32, self.weirs[at].disk.clone());
         let takes = if self.dice.percent(5) { self.dice.within(100, 600) } else { self.dice.within(1, 30) };
         let Some(old) = self.member_host(at) else { return };
-        let Some(before) = old.member.as_ref().map(|member| Box::new(member.handover())) else { return };
+        let holds_address = old.address.as_ref().is_some_and(AddressKeeper::holds);
+        let Some(before) = old.member.as_ref().map(GroupMember::handover) else { return };
+        let before = Box::new(MemberHandover { holds_address, ..before });
         let mut host = old.successor();
         host.process = ProcessStage::Begins { after: at };
         host.file = old.file.clone();
@@ -141,6 +148,7 @@ impl World {
         let by = self.serving[self.weirs[at].seat];
         let Some(host) = self.member_host(at).filter(|host| host.process == ProcessStage::HandsOver) else { return };
         let Some(member) = host.member.take() else { return };
+        host.address = None;
         let (id, obeying) = (host.id, host.obeying);
         let former = FormerMember {
             version: host.version.clone(),
@@ -260,6 +268,7 @@ impl World {
 
     /// Is the member again, restarted. The rest of the process goes on.
     fn play_again(&mut self, at: usize, before: &MemberHandover) {
+        let before = &MemberHandover { holds_address: false, ..before.clone() };
         let Some(host) = self.member_host(at) else { return };
         host.process = ProcessStage::Member;
         (host.version, host.obeying, host.stopped_epoch) = (None, None, None);

@@ -150,6 +150,8 @@ pub enum Broken {
     OrderWithoutLead { weir: usize, at: Ms },
     /// Two members lead.
     TwoLeaders { first: usize, second: usize, at: Ms },
+    /// The kernels of two hosts have the virtual address.
+    TwoAddresses { first: usize, second: usize, at: Ms },
     /// Text of failover that the group had stored is gone.
     Forgotten { term: u64, at: Ms },
 }

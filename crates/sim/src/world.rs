@@ -9,6 +9,7 @@ use crate::dice::Dice;
 use crate::doubt::{Question, Reply, Told};
 use crate::fault::Repair;
 use crate::group_oracle::GroupDecisions;
+use crate::host_kernel::HostKernel;
 use crate::kinds::GroupPart;
 use crate::member_host::{MemberDue, MemberHost};
 use crate::oracle::{Broken, Write};
@@ -169,7 +170,8 @@ impl Due {
             | Due::Drain { weir, .. } => Some(*weir),
             Due::Reply(reply) => Some(reply.weir()),
             Due::Again(again) => Some(again.weir()),
-            Due::Member { due: MemberDue::Continue { .. }, .. } => None,
+            // The kernel and others do this.
+            Due::Member { due: MemberDue::Continue { .. } | MemberDue::KernelObeys { .. }, .. } => None,
             Due::Member { weir, .. } => Some(*weir),
             Due::Return(..)
             | Due::Acknowledged { .. }
@@ -222,6 +224,9 @@ pub struct World {
     pub writes: Vec<Write>,
     pub needless: Vec<Broken>,
     pub decisions: GroupDecisions,
+    /// Of the hosts of a group.
+    pub kernels: Vec<HostKernel>,
+    pub dice_of_addresses: Dice,
     /// Until when nothing gets from one end to another: servers first, then Weirs.
     pub cuts: Vec<Vec<Ms>>,
     /// Orders that wait in hung servers.
@@ -286,6 +291,8 @@ impl World {
             weirs: weirs(seed, &plan),
             serving: (0..plan.weirs).collect(),
             decisions: GroupDecisions::default(),
+            kernels: vec![HostKernel::default(); plan.weirs],
+            dice_of_addresses: Dice::new(seed ^ 0xADD2),
             writes: Vec::new(),
             needless: Vec::new(),
             cuts: vec![vec![0; ends]; ends],
@@ -333,6 +340,7 @@ impl World {
             if let Some(due) = self.hold_up(due) {
                 self.happen(due);
                 self.look_at_group();
+                self.look_at_addresses();
             }
         }
     }

@@ -1,10 +1,9 @@
 //! The virtual address of a group, which its leader holds for as long as its lease.
 //!
 //! The kernel gets the address with a lifetime that ends within the lease: if this process is killed or stands still, the address goes by
-//! itself before anybody else may take it. `address_plan` decides, `host_addresses` talks to the kernel; commands of the operator may stand
-//! in the kernel's place.
+//! itself before anybody else may take it. `weir_group::AddressPlan` decides, `host_addresses` talks to the kernel; commands of the operator may
+//! stand in the kernel's place.
 
-mod address_plan;
 mod address_settings;
 mod host_addresses;
 mod neighbour_notice;
@@ -12,7 +11,6 @@ mod netlink_address;
 
 use crate::log::Level;
 use crate::runtime::shell_command;
-use address_plan::{AddressCommand, AddressPlan, AddressStep, AddressWish, PlanRules};
 use host_addresses::AddressPlace;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -24,6 +22,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use weir_group::{AddressCommand, AddressPlan, AddressRules, AddressSetting, AddressStep, AddressWish};
 use weir_io::clock::boot_now_ms as now_ms;
 
 pub use address_settings::{AddressSettings, AddressSettingsError, AddressTaking, EscalationCommands};
@@ -194,8 +193,8 @@ impl Drop for AddressKeeper {
     }
 }
 
-fn rules(settings: &AddressSettings, escalations: &EscalationCommands) -> PlanRules {
-    PlanRules {
+fn rules(settings: &AddressSettings, escalations: &EscalationCommands) -> AddressRules {
+    AddressRules {
         addresses: settings.addresses.len(),
         has_up_and_down: matches!(settings.taking, AddressTaking::Commands { .. }),
         has_arping: settings.arping_command.is_some(),
@@ -251,7 +250,8 @@ impl KeeperTask {
                     self.places = None;
                 }
                 let was_held = self.plan.holds();
-                self.plan.was_set(&outcome, now_ms());
+                let setting = outcome.map_or_else(|error| error.setting(), |ends_ms| AddressSetting::Done { ends_ms });
+                self.plan.was_set(setting, now_ms());
                 if !was_held && self.plan.holds() {
                     self.say_all("successfully acquired the delegate IP");
                 }

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
+use weir_group::{ADDRESS_LEFT_MS_MIN, AddressSetting, address_lifetime_s, may_outlive_lease};
 use weir_io::clock::boot_now_ms as now_ms;
 
 /// The kernel hands lists out in pieces of at most this size. Source: `netlink_dump`.
@@ -17,15 +18,6 @@ const DATAGRAMS_MAX: usize = 1024;
 const LIST_TRIES: usize = 5;
 /// Every question has a socket of its own.
 const SEQUENCE: u32 = 1;
-
-/// The latest an address ends after its lifetime, if nothing else happens to the host's addresses: the kernel rounds its timer up by less than
-/// a quarter of a second. Source: `ADDRCONF_TIMER_FUZZ`. Measured: 0.00 to 0.24 s.
-const LATE_MS: u64 = 300;
-/// Lateness if another address is set, changed or ends just before: the kernel looks again a second later at the earliest.
-/// Source: `ADDRCONF_TIMER_FUZZ_MAX`. Measured: 0.84 s, where another address was set 0.2 s before the end.
-const LATE_MAX_MS: u64 = 1050;
-/// Time for the kernel to set an address. An address that took longer is removed.
-const CALL_MS: u64 = 100;
 
 /// Why the kernel did not do something with an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,7 +32,9 @@ pub enum AddressError {
     #[error("{deed} failed: {cause}")]
     Kernel { deed: String, cause: Errno },
     /// Nothing was set: the address could outlive the lease.
-    #[error("the lease is too short for a lifetime in the kernel: {left_ms} ms are left, and {} ms are needed", 1000 + LATE_MS + CALL_MS)]
+    #[error(
+        "the lease is too short for a lifetime in the kernel: {left_ms} ms are left, and {ADDRESS_LEFT_MS_MIN} ms are needed"
+    )]
     TooLate { left_ms: u64 },
     /// The kernel took so long that the address could outlive the lease. It must be removed.
     #[error("the kernel took {took_ms} ms to set {address}, which is too long for the lease")]
@@ -58,6 +52,19 @@ impl AddressError {
             cause => AddressError::Kernel { deed, cause },
         }
     }
+
+    /// This end of a try to set the address, for the plan.
+    pub fn setting(&self) -> AddressSetting {
+        match self {
+            AddressError::TooLate { .. } => AddressSetting::TooLate,
+            AddressError::TooSlow { .. } => AddressSetting::TooSlow,
+            AddressError::NotPermitted { .. }
+            | AddressError::NoNetwork { .. }
+            | AddressError::Kernel { .. }
+            | AddressError::Thread
+            | AddressError::List(_) => AddressSetting::Failed,
+        }
+    }
 }
 
 /// Where a virtual address belongs.
@@ -65,21 +72,6 @@ impl AddressError {
 pub struct AddressPlace {
     pub host: HostAddress,
     pub interface_name: String,
-}
-
-/// Returns the lifetime to give to an address, in seconds, so that it ends within `left_ms`; none if no whole second fits.
-///
-/// From 2.15 s on it certainly does. Below, one second is given if it fits as long as no other address changes in that very second, since with
-/// a lease of 2 s there would be no address at all else. Where a process dies or stops in such a second, the address ends up to 0.65 s after
-/// the lease: before a successor that waited for half a lease of silence, yet perhaps not before one that saw a closed link.
-pub fn lifetime_s(left_ms: u64) -> Option<u32> {
-    let seconds = left_ms.saturating_sub(late_ms(left_ms) + CALL_MS) / 1000;
-    u32::try_from(seconds).ok().filter(|seconds| *seconds > 0)
-}
-
-/// The lateness that is to be reckoned with.
-fn late_ms(left_ms: u64) -> u64 {
-    if left_ms >= 1000 + LATE_MAX_MS + CALL_MS { LATE_MAX_MS } else { LATE_MS }
 }
 
 /// Returns the interface whose own network contains the address, by the longest prefix. The delegated addresses themselves do not count.
@@ -125,13 +117,13 @@ pub fn set_all(places: &[AddressPlace], lease_until_ms: u64) -> Result<u64, Addr
         let address = place.host.address;
         let began_ms = now_ms();
         let left_ms = lease_until_ms.saturating_sub(began_ms);
-        let Some(seconds) = lifetime_s(left_ms) else { return Err(AddressError::TooLate { left_ms }) };
+        let Some(seconds) = address_lifetime_s(left_ms) else { return Err(AddressError::TooLate { left_ms }) };
         let order = netlink_address::set_address(SEQUENCE, &place.host, &place.interface_name, seconds);
         let deed = || format!("setting {address}/{} on {}", place.host.prefix_bits, place.interface_name);
         obey(&order).map_err(|cause| AddressError::of(deed(), "CAP_NET_ADMIN", cause))?;
         let ended_ms = now_ms();
         // The lifetime began within the call, at its end at the latest.
-        if ended_ms + u64::from(seconds) * 1000 + late_ms(left_ms) > lease_until_ms {
+        if may_outlive_lease(ended_ms, seconds, left_ms, lease_until_ms) {
             return Err(AddressError::TooSlow { address, took_ms: ended_ms - began_ms });
         }
         ends_ms = ends_ms.min(began_ms + u64::from(seconds) * 1000);
@@ -320,19 +312,5 @@ mod tests {
         check_place("192.0.2.9", &[host(2, "192.0.2.9", 24)], None);
         check_place("192.0.2.9", &[host(2, "192.0.2.1", 0)], None);
         check_place("192.0.2.9", &[host(2, "192.0.2.8", 32)], None);
-    }
-
-    #[test]
-    fn a_lifetime_ends_within_what_is_left_of_the_lease() {
-        let cases =
-            [(0, None), (1399, None), (1400, Some(1)), (2000, Some(1)), (2900, Some(1)), (3150, Some(2)), (5000, Some(3))];
-        for (left_ms, expected) in cases {
-            assert_eq!(lifetime_s(left_ms), expected, "{left_ms} ms");
-        }
-        for left_ms in 0..20_000 {
-            let Some(seconds) = lifetime_s(left_ms) else { continue };
-            let late_ms = if left_ms < 2150 { LATE_MS } else { LATE_MAX_MS };
-            assert!(u64::from(seconds) * 1000 + late_ms + CALL_MS <= left_ms, "{left_ms} ms");
-        }
     }
 }

@@ -1,8 +1,9 @@
-//! The next step with the virtual address, by what is wished, what is done and the time. No IO: `AddressKeeper` carries the steps out.
+//! The next step with the virtual address, by what is wished, what is done and the time. No IO: the program's `AddressKeeper` and the simulator
+//! carry the steps out.
 //!
 //! Order of Pgpool: escalation command, address, notices; de-escalation command, address away.
 
-use super::host_addresses::{AddressError, lifetime_s};
+use crate::address_lifetime::address_lifetime_s;
 
 /// Times of notices to neighbours after the address was taken, in ms; more than one, since a frame may be lost.
 const NOTICES_MS: [u64; 5] = [0, 300, 1_000, 2_000, 5_000];
@@ -62,9 +63,23 @@ pub enum AddressStep {
     SkipDeEscalation,
 }
 
+/// The end of a try to set the addresses or to renew them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressSetting {
+    /// The kernel ends the first of them then, if all is quiet.
+    Done {
+        ends_ms: u64,
+    },
+    /// Nothing was set: the address could outlive the lease.
+    TooLate,
+    /// The kernel took so long that the address could outlive the lease. It must be removed.
+    TooSlow,
+    Failed,
+}
+
 /// Settings that the plan depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PlanRules {
+pub struct AddressRules {
     pub addresses: usize,
     pub has_up_and_down: bool,
     pub has_arping: bool,
@@ -100,7 +115,7 @@ struct RunningCommand {
 
 #[derive(Clone, Debug)]
 pub struct AddressPlan {
-    rules: PlanRules,
+    rules: AddressRules,
     wish: AddressWish,
     /// The end of the last lease.
     lease_until_ms: u64,
@@ -112,7 +127,7 @@ pub struct AddressPlan {
 }
 
 impl AddressPlan {
-    pub fn new(rules: PlanRules) -> AddressPlan {
+    pub fn new(rules: AddressRules) -> AddressPlan {
         AddressPlan {
             rules,
             wish: AddressWish::Release,
@@ -125,12 +140,12 @@ impl AddressPlan {
     }
 
     /// Goes on with addresses that another process of this host set.
-    pub fn resume(rules: PlanRules, now_ms: u64) -> AddressPlan {
+    pub fn resume(rules: AddressRules, now_ms: u64) -> AddressPlan {
         AddressPlan { stage: just_held(now_ms), ..AddressPlan::new(rules) }
     }
 
     /// Other rules, for all that begins from here on. Addresses and the way they are taken stay.
-    pub fn obey(&mut self, rules: PlanRules) {
+    pub fn obey(&mut self, rules: AddressRules) {
         self.rules = rules;
     }
 
@@ -215,20 +230,20 @@ impl AddressPlan {
         }
     }
 
-    /// The outcome of `Set`: when the kernel ends the address, or why it was not set.
-    pub fn was_set(&mut self, outcome: &Result<u64, AddressError>, now_ms: u64) {
+    /// The outcome of `Set`.
+    pub fn was_set(&mut self, outcome: AddressSetting, now_ms: u64) {
         self.renew_ms = now_ms + RENEW_MS;
         match (outcome, self.stage) {
-            (Ok(ends_ms), stage) => {
-                self.kernel_ends_ms = *ends_ms;
+            (AddressSetting::Done { ends_ms }, stage) => {
+                self.kernel_ends_ms = ends_ms;
                 if let AddressStage::Raising { .. } = stage {
                     self.stage = just_held(now_ms);
                 }
             }
-            (Err(AddressError::TooSlow { .. }), _) => self.stage = AddressStage::Lowering { next: 0, try_ms: now_ms },
-            (Err(AddressError::TooLate { .. }), _) | (Err(_), AddressStage::DeEscalating) => {}
+            (AddressSetting::TooSlow, _) => self.stage = AddressStage::Lowering { next: 0, try_ms: now_ms },
+            (AddressSetting::TooLate, _) | (AddressSetting::Failed, AddressStage::DeEscalating) => {}
             // Another interface may have the network by now.
-            (Err(_), _) => self.stage = AddressStage::Raising { next: 0, try_ms: now_ms + RETRY_MS },
+            (AddressSetting::Failed, _) => self.stage = AddressStage::Raising { next: 0, try_ms: now_ms + RETRY_MS },
         }
     }
 
@@ -295,7 +310,7 @@ impl AddressPlan {
         if self.rules.has_up_and_down {
             return self.start(AddressCommand::Up(next), now_ms);
         }
-        match lifetime_s(self.lease_until_ms - now_ms) {
+        match address_lifetime_s(self.lease_until_ms - now_ms) {
             Some(_) => AddressStep::Set { lease_until_ms: self.lease_until_ms },
             // A longer lease wakes the keeper.
             None => AddressStep::Wait { until_ms: self.lease_until_ms },
@@ -335,7 +350,7 @@ impl AddressPlan {
             return None;
         }
         let left_ms = self.lease_until_ms.saturating_sub(now_ms);
-        match lifetime_s(left_ms) {
+        match address_lifetime_s(left_ms) {
             Some(seconds) if now_ms + u64::from(seconds) * 1000 > self.kernel_ends_ms => {
                 Some(AddressStep::Set { lease_until_ms: self.lease_until_ms })
             }
@@ -379,38 +394,38 @@ fn after_notice(held: HeldAddress, now_ms: u64, times_ms: &[u64]) -> AddressStag
 mod tests {
     use super::*;
 
-    const NETLINK: PlanRules =
-        PlanRules { addresses: 1, has_up_and_down: false, has_arping: false, has_escalation: false, has_de_escalation: false };
-    const COMMANDS: PlanRules =
-        PlanRules { addresses: 2, has_up_and_down: true, has_arping: true, has_escalation: true, has_de_escalation: true };
+    const NETLINK: AddressRules =
+        AddressRules { addresses: 1, has_up_and_down: false, has_arping: false, has_escalation: false, has_de_escalation: false };
+    const COMMANDS: AddressRules =
+        AddressRules { addresses: 2, has_up_and_down: true, has_arping: true, has_escalation: true, has_de_escalation: true };
 
-    fn plan(rules: PlanRules, until_ms: u64) -> AddressPlan {
+    fn plan(rules: AddressRules, until_ms: u64) -> AddressPlan {
         let mut plan = AddressPlan::new(rules);
         plan.wish(AddressWish::Hold { until_ms });
         plan
     }
 
     /// Holds an address of the kernel from time 0 on.
-    fn held(rules: PlanRules, until_ms: u64) -> AddressPlan {
+    fn held(rules: AddressRules, until_ms: u64) -> AddressPlan {
         let mut plan = plan(rules, until_ms);
         assert_eq!(plan.next(0), AddressStep::Set { lease_until_ms: until_ms });
-        plan.was_set(&Ok(1_000), 0);
+        plan.was_set(AddressSetting::Done { ends_ms: 1_000 }, 0);
         assert!(plan.holds());
         plan
     }
 
     #[test]
     fn an_address_of_a_process_before_is_renewed_at_once_and_no_command_runs_for_it() {
-        let mut plan = AddressPlan::resume(PlanRules { has_escalation: true, ..NETLINK }, 100);
+        let mut plan = AddressPlan::resume(AddressRules { has_escalation: true, ..NETLINK }, 100);
         plan.wish(AddressWish::Hold { until_ms: 1_900 });
         assert!(plan.holds());
         assert_eq!(plan.next(100), AddressStep::Set { lease_until_ms: 1_900 });
-        plan.was_set(&Ok(1_100), 100);
+        plan.was_set(AddressSetting::Done { ends_ms: 1_100 }, 100);
         assert_eq!(plan.next(100), AddressStep::Announce { lease_until_ms: 1_900 });
         let mut not_led = AddressPlan::resume(NETLINK, 100);
         not_led.wish(AddressWish::Hold { until_ms: 0 });
         assert_eq!(not_led.next(100), AddressStep::Remove, "without the lead it goes");
-        let mut by_commands = AddressPlan::resume(PlanRules { has_arping: false, ..COMMANDS }, 100);
+        let mut by_commands = AddressPlan::resume(AddressRules { has_arping: false, ..COMMANDS }, 100);
         by_commands.wish(AddressWish::Hold { until_ms: 1_900 });
         assert!(matches!(by_commands.next(100), AddressStep::Announce { .. }), "if_up_cmd is not run again");
     }
@@ -422,7 +437,7 @@ mod tests {
         assert_eq!(plan.next(1), AddressStep::Wait { until_ms: 250 });
         plan.wish(AddressWish::Hold { until_ms: 2_250 });
         assert_eq!(plan.next(250), AddressStep::Set { lease_until_ms: 2_250 });
-        plan.was_set(&Ok(1_250), 250);
+        plan.was_set(AddressSetting::Done { ends_ms: 1_250 }, 250);
         assert_eq!(plan.next(300), AddressStep::Announce { lease_until_ms: 2_250 });
         assert_eq!(plan.next(301), AddressStep::Wait { until_ms: 500 });
     }
@@ -445,7 +460,7 @@ mod tests {
 
     #[test]
     fn a_keeper_that_wakes_after_its_lease_removes_the_address_at_once() {
-        let mut plan = held(PlanRules { has_de_escalation: true, ..NETLINK }, 2_000);
+        let mut plan = held(AddressRules { has_de_escalation: true, ..NETLINK }, 2_000);
         assert_eq!(plan.next(2_000), AddressStep::SkipDeEscalation);
         assert_eq!(plan.next(2_000), AddressStep::Remove);
         plan.was_removed(false, 2_010);
@@ -459,11 +474,11 @@ mod tests {
 
     #[test]
     fn the_address_stays_while_the_de_escalation_command_runs() {
-        let mut plan = held(PlanRules { has_de_escalation: true, ..NETLINK }, 2_000);
+        let mut plan = held(AddressRules { has_de_escalation: true, ..NETLINK }, 2_000);
         plan.wish(AddressWish::Release);
         assert_eq!(plan.next(100), AddressStep::Start(AddressCommand::DeEscalation));
         assert_eq!(plan.next(250), AddressStep::Set { lease_until_ms: 2_000 });
-        plan.was_set(&Ok(1_250), 250);
+        plan.was_set(AddressSetting::Done { ends_ms: 1_250 }, 250);
         assert_eq!(plan.next(300), AddressStep::Wait { until_ms: 500 });
         assert_eq!(plan.next(1_850), AddressStep::Kill(AddressCommand::DeEscalation));
         assert_eq!(plan.next(1_850), AddressStep::Remove);
@@ -520,8 +535,7 @@ mod tests {
     fn an_address_that_took_the_kernel_too_long_goes() {
         let mut plan = plan(NETLINK, 2_000);
         assert_eq!(plan.next(0), AddressStep::Set { lease_until_ms: 2_000 });
-        let address = "192.0.2.9".parse().expect("an address");
-        plan.was_set(&Err(AddressError::TooSlow { address, took_ms: 900 }), 900);
+        plan.was_set(AddressSetting::TooSlow, 900);
         assert_eq!(plan.next(900), AddressStep::Remove);
     }
 
@@ -529,7 +543,7 @@ mod tests {
     fn a_refused_address_is_tried_again_a_second_later() {
         let mut plan = plan(NETLINK, 20_000);
         assert_eq!(plan.next(0), AddressStep::Set { lease_until_ms: 20_000 });
-        plan.was_set(&Err(AddressError::List("it has too many entries")), 10);
+        plan.was_set(AddressSetting::Failed, 10);
         assert!(!plan.holds());
         assert_eq!(plan.next(10), AddressStep::Wait { until_ms: 1_010 });
         assert_eq!(plan.next(1_010), AddressStep::Set { lease_until_ms: 20_000 });
@@ -537,7 +551,7 @@ mod tests {
 
     #[test]
     fn without_an_address_only_the_escalation_commands_run() {
-        let rules = PlanRules { addresses: 0, ..COMMANDS };
+        let rules = AddressRules { addresses: 0, ..COMMANDS };
         let mut plan = plan(rules, 2_000);
         assert_eq!(plan.next(0), AddressStep::Start(AddressCommand::Escalation));
         plan.ended(true, 10);
