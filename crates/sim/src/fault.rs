@@ -134,6 +134,7 @@ impl World {
                 let weir = self.leader().filter(|_| self.dice.percent(50)).unwrap_or(self.serving[seat]);
                 self.begin_takeover(weir);
             }
+            Fault::EtcdSilent => self.etcd.silent_until = self.etcd.silent_until.max(self.now + lasts),
             Fault::AgentDies => {
                 let until = self.now + lasts;
                 self.agents[at].down_until = self.agents[at].down_until.max(until);
@@ -304,6 +305,7 @@ impl World {
             [500, 4_000, 12_000, 26_000].into_iter().for_each(|at| self.repair_in(at, Repair::Attach(node)));
         }
         self.agents.iter_mut().for_each(|agent| agent.down_until = 0);
+        self.etcd.silent_until = 0;
         (0..self.weirs.len()).for_each(|weir| self.continue_member(weir));
         (0..self.weirs.len()).for_each(|weir| self.start_weir(weir));
         self.plan.loss = 0;

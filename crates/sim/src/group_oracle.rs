@@ -1,15 +1,21 @@
 //! Invariants of a group, looked at after each event: what its members may do in one instant of true time.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use weir_failover::{DurableState, FailoverAction, NodeId};
-use weir_group::StateVersion;
+use weir_group::{GroupState, StateVersion, VersionNumber};
 
 use crate::member_host::MemberHost;
 use crate::oracle::Broken;
 use crate::world::World;
 
-/// The newest state that any member knows to be decided.
-#[derive(Clone, Copy, Debug, Default)]
+/// The newest state that any member knows to be decided, and those before it.
+#[derive(Clone, Debug, Default)]
 pub struct GroupDecisions {
+    /// By their changes: a version that is proposed anew keeps its change and its state.
+    decided: BTreeMap<u64, Arc<GroupState>>,
+    newest: VersionNumber,
     change: u64,
     open: Option<(u64, NodeId)>,
     /// Nobody may write in an older epoch.
@@ -23,6 +29,7 @@ impl World {
     pub(crate) fn see_decided(&mut self, version: &StateVersion) {
         let state = &version.state;
         self.counts.terms = self.counts.terms.max(state.term);
+        self.judge_decision(version);
         if state.change <= self.decisions.change {
             return;
         }
@@ -30,7 +37,20 @@ impl World {
         if term < self.decisions.stored_term {
             self.needless.push(Broken::Forgotten { term: self.decisions.stored_term, at: self.now });
         }
-        self.decisions = GroupDecisions { change: state.change, open: state.writes.open(), ..self.decisions };
+        (self.decisions.change, self.decisions.open) = (state.change, state.writes.open());
+    }
+
+    /// No decision is made twice, and none is lost: each is made from the one before.
+    fn judge_decision(&mut self, version: &StateVersion) {
+        let (number, change) = (version.number, version.state.change);
+        let GroupDecisions { decided, newest, change: last, .. } = &mut self.decisions;
+        let first = decided.entry(change).or_insert_with(|| version.state.clone());
+        let is_other = !Arc::ptr_eq(first, &version.state) && **first != *version.state;
+        let is_lost = number > *newest && change < *last || number < *newest && change > *last;
+        *newest = number.max(*newest);
+        if is_other || is_lost {
+            self.needless.push(Broken::DecidedTwice { change, at: self.now });
+        }
     }
 
     /// A leader goes on with what it stored.

@@ -44,6 +44,8 @@ pub enum Fault {
     LeaderDies,
     /// Another process takes a Weir's place in its group.
     TakenOver,
+    /// etcd is away, or has no leader of its own.
+    EtcdSilent,
 }
 
 impl Fault {
@@ -76,7 +78,7 @@ impl Fault {
             Fault::Cut | Fault::Island | Fault::CrashInPlace => 4,
             Fault::Promoted | Fault::Detached => 2,
             Fault::Restart | Fault::ReplayStands => 6,
-            Fault::WeirHangs | Fault::WeirIsland | Fault::LeaderDies | Fault::TakenOver => 10,
+            Fault::WeirHangs | Fault::WeirIsland | Fault::LeaderDies | Fault::TakenOver | Fault::EtcdSilent => 10,
             Fault::SwitchOver => 40,
             Fault::AgentDies => 8,
         }
@@ -178,10 +180,14 @@ pub enum GroupPart {
     AddressWithinLease,
     /// A lead that was taken counts as obeyed once the address is gone.
     AddressGoneFirst,
+    /// A change in etcd is made only in the place of the version that it was made from.
+    EtcdCompares,
+    /// A read of etcd is linearizable.
+    EtcdFreshReads,
 }
 
 impl GroupPart {
-    pub const BINDING: [GroupPart; 10] = [
+    pub const BINDING: [GroupPart; 12] = [
         GroupPart::CloseFirst,
         GroupPart::WaitStopped,
         GroupPart::LeaseAtSuccess,
@@ -192,5 +198,7 @@ impl GroupPart {
         GroupPart::FormersOutlived,
         GroupPart::AddressWithinLease,
         GroupPart::AddressGoneFirst,
+        GroupPart::EtcdCompares,
+        GroupPart::EtcdFreshReads,
     ];
 }

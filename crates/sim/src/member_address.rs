@@ -10,8 +10,11 @@ use crate::member_host::MemberDue;
 use crate::oracle::Broken;
 use crate::world::{Due, World};
 
-/// Of the kernel's timer, if nothing else happens to addresses.
+/// Of the kernel's timer, if nothing else happens to addresses, and if something does.
 const LATE_MS: GroupMs = 250;
+const LATE_MAX_MS: GroupMs = 1_050;
+/// From so much of a lease on the keeper reckons with the latter.
+const ROOMY_MS: GroupMs = 2_150;
 /// Calls in a hundred that fail.
 const FAILING: u64 = 4;
 /// Beyond the lease, where that rule is left out.
@@ -86,7 +89,9 @@ impl World {
     /// The kernel does what it was called for, and its answer is on the way.
     pub(crate) fn obey_call(&mut self, at: usize, life: u32, call: KernelCall) {
         let now = self.now;
-        let late_ms = self.dice_of_addresses.below(LATE_MS);
+        let is_roomy = matches!(call, KernelCall::Set(life) if life.left_ms >= ROOMY_MS);
+        let latest_ms = if is_roomy && self.dice_of_addresses.percent(20) { LATE_MAX_MS } else { LATE_MS };
+        let late_ms = self.dice_of_addresses.below(latest_ms);
         let answer = if self.dice_of_addresses.percent(FAILING) { KernelAnswer::Failed } else { KernelAnswer::Done };
         let (seat, takes) = (self.weirs[at].seat, self.kernel_takes());
         let Some(clock) = self.weirs[at].host.as_ref().map(|host| host.clock(now)) else { return };

@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use weir_failover::{FailoverEvent, GroupRole, Ms, NodeId};
 use weir_group::{
     GroupAction, GroupEvent, GroupMember, GroupMessage, GroupMs, GroupSettings, MemberHandover, MemberId, MemberRights,
-    PassedRights, RightsTaken, StateVersion, StoredVote, VersionNumber, group_step,
+    PassedRights, RegisterEvent, RightsTaken, StateVersion, StoredVote, VersionNumber, group_step,
 };
 use weir_group_failover::{FailoverTie, MemberSight, ObedienceProgress, TakenWrites, WritesChange, WritingParty};
 
 use crate::address_keeper::AddressKeeper;
 use crate::dice::Dice;
+use crate::engine_talk::{EngineQuestion, EngineTalk};
 use crate::host_kernel::{KernelAnswer, KernelCall};
 use crate::kinds::GroupPart;
 use crate::member_link::{AskedChange, DrainProgress, OpeningNode, OrderToEnd};
 use crate::member_processes::{FormerProcesses, ProcessStage};
-use crate::plan;
 use crate::world::{Due, World};
 
 /// As `GroupDriver` ticks, with a process that is not always in time.
@@ -48,6 +48,7 @@ pub struct MemberHost {
     pub granted_until: GroupMs,
     /// Of a process that plays its member.
     pub address: Option<AddressKeeper>,
+    pub engine: EngineTalk,
     pub tie: FailoverTie,
     /// Role by which failover runs, as of its rules.
     pub role: GroupRole,
@@ -137,6 +138,24 @@ pub enum MemberDue {
     },
     /// The last client of a former process is gone.
     SessionsEnd,
+    /// A question is at etcd.
+    EngineAsked {
+        life: u32,
+        number: u64,
+        /// The end of the time for its answer.
+        until: Ms,
+        question: EngineQuestion,
+    },
+    EngineAnswers {
+        life: u32,
+        number: u64,
+        event: Box<RegisterEvent>,
+    },
+    /// The time for the answer to a change is over.
+    EngineLimit {
+        life: u32,
+        number: u64,
+    },
     /// The keeper of the address looks again.
     AddressDue {
         life: u32,
@@ -175,6 +194,7 @@ impl MemberHost {
             granted: (0, None),
             granted_until: 0,
             address: None,
+            engine: EngineTalk::default(),
             tie: FailoverTie::default(),
             role: GroupRole::Follows,
             served: None,
@@ -272,11 +292,11 @@ impl World {
     pub(crate) fn play_member(&mut self, at: usize, before: Option<&MemberHandover>) {
         self.counts.lives += 1;
         let (lives, seat) = (self.counts.lives, self.weirs[at].seat);
-        let (now, hosts, without) = (self.now, self.plan.weirs as u8, self.plan.group_without);
+        let (now, own) = (self.now, self.plan.group_settings());
         let is_beside = self.has_unheard_former(at);
         let Some(host) = self.member_host(at) else { return };
         let stored = StoredVote::parse(host.file.as_bytes()).unwrap_or_else(|_| StoredVote::new(host.id));
-        let settings = GroupSettings { host: seat as u8, ..plan::group_settings(hosts, without) };
+        let settings = GroupSettings { host: seat as u8, ..own };
         let clock = host.clock(now);
         let lease_ms = settings.lease_ms;
         let mut member = GroupMember::new(settings, stored, lives << 32, clock);
@@ -288,6 +308,7 @@ impl World {
             host.formers.unheard_until = Some(clock + lease_ms);
         }
         host.member = Some(member);
+        host.engine.begin();
         host.address = Some(AddressKeeper::of(before, clock));
         if before.is_none_or(|before| !before.holds_address) {
             // What a process before left.
@@ -399,6 +420,9 @@ impl World {
             MemberDue::LineEnded => self.lose_successor(at),
             MemberDue::FormerEnded { former } => self.lose_former(at, former),
             MemberDue::SessionsEnd => self.end_former(at),
+            MemberDue::EngineAsked { life, number, until, question } => self.engine_asked(at, life, (number, until), question),
+            MemberDue::EngineAnswers { life, number, event } if is_same(life) => self.hear_engine(at, number, *event),
+            MemberDue::EngineLimit { life, number } if is_same(life) => self.engine_limit(at, number),
             MemberDue::AddressDue { life } if is_same(life) => self.keep_address(at),
             MemberDue::KernelObeys { life, call } => self.obey_call(at, life, call),
             MemberDue::KernelAnswers { life, call, answer } if is_same(life) => self.hear_kernel(at, call, answer),
@@ -415,6 +439,8 @@ impl World {
             | MemberDue::Fact { .. }
             | MemberDue::HandOver { .. }
             | MemberDue::Ready { .. }
+            | MemberDue::EngineAnswers { .. }
+            | MemberDue::EngineLimit { .. }
             | MemberDue::AddressDue { .. }
             | MemberDue::KernelAnswers { .. }
             | MemberDue::Passed { .. } => {}
@@ -475,14 +501,11 @@ impl World {
                 self.ring(at);
             }
             GroupAction::Answer { ticket, answer } => self.change_answered(at, ticket, answer),
-            // No operator acts here, and no engine stands outside.
-            GroupAction::Act { .. }
-            | GroupAction::Formed { .. }
-            | GroupAction::Replaced { .. }
-            | GroupAction::Acted { .. }
-            | GroupAction::ReadEngine
-            | GroupAction::ChangeEngine { .. }
-            | GroupAction::CreateEngine { .. } => {}
+            GroupAction::ReadEngine => self.read_engine(at),
+            GroupAction::ChangeEngine { expect, new } => self.change_engine(at, expect.counter, new),
+            GroupAction::CreateEngine { new } => self.change_engine(at, 0, new),
+            // No operator acts here.
+            GroupAction::Act { .. } | GroupAction::Formed { .. } | GroupAction::Replaced { .. } | GroupAction::Acted { .. } => {}
         }
     }
 

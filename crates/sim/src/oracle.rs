@@ -42,6 +42,8 @@ pub struct Outcome {
     pub late_promotions: usize,
     pub terms: u64,
     pub takeovers: usize,
+    /// Changes that etcd made, where it is the engine.
+    pub etcd_changes: u64,
     pub well_after_ms: Ms,
     pub events: u64,
     /// Events of the run, if they were asked for.
@@ -150,6 +152,8 @@ pub enum Broken {
     OrderWithoutLead { weir: usize, at: Ms },
     /// Two members lead.
     TwoLeaders { first: usize, second: usize, at: Ms },
+    /// A decision of the group was lost, or another one was made in its place.
+    DecidedTwice { change: u64, at: Ms },
     /// The kernels of two hosts have the virtual address.
     TwoAddresses { first: usize, second: usize, at: Ms },
     /// Text of failover that the group had stored is gone.
@@ -251,6 +255,7 @@ impl World {
             late_promotions: self.counts.late_promotions,
             terms: self.counts.terms,
             takeovers: self.counts.takeovers,
+            etcd_changes: self.etcd.changes,
             well_after_ms: self.now.saturating_sub(plan::HEALED_AT),
             failovers: records.iter().filter(|record| record.why != FailoverCause::Found).count(),
             events: self.events,

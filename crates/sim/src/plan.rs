@@ -14,6 +14,10 @@ use crate::kinds::{Fault, GroupPart, Proof, Scripted};
 pub const FAULTS_FROM: Ms = 4_000;
 pub const HEALED_AT: Ms = 24_000;
 pub const WELL_AT: Ms = 60_000;
+/// Of most groups: the default.
+const LEASE_MS: Ms = 2_000;
+
+const LONGEST_LEASE_MS: Ms = 5_000;
 
 /// Options of a run.
 #[derive(Clone, Copy, Debug, Default)]
@@ -57,6 +61,9 @@ pub struct Plan {
     pub loss: u64,
     /// Orders to servers, in a hundred, that come when another Weir may lead.
     pub late_orders: u64,
+    /// Where the group keeps its state.
+    pub engine: EngineKind,
+    pub lease_ms: Ms,
     pub group_without: Option<GroupPart>,
 }
 
@@ -103,6 +110,8 @@ impl Plan {
             company: WeirCompany::Single,
             loss: 0,
             late_orders: 0,
+            engine: EngineKind::Builtin,
+            lease_ms: LEASE_MS,
             group_without: None,
         };
         plan.draw_agents(&mut dice, &[0, 50, 100]);
@@ -185,6 +194,16 @@ impl Plan {
         if dice_of_takeovers.percent(50) {
             plan.shares.push((Fault::TakenOver, dice_of_takeovers.within(2, 3 * Fault::TakenOver.weight())));
         }
+        let mut dice_of_engines = Dice::new(seed ^ 0xE7C6);
+        if dice_of_engines.percent(25) {
+            plan.engine = EngineKind::Outside;
+            plan.shares.push((Fault::EtcdSilent, dice_of_engines.within(2, 2 * Fault::EtcdSilent.weight())));
+        }
+        // A longer one has room for an address of several seconds.
+        let mut dice_of_leases = Dice::new(seed ^ 0x1EAC);
+        if dice_of_leases.percent(15) {
+            plan.lease_ms = dice_of_leases.within(LEASE_MS, LONGEST_LEASE_MS);
+        }
         let loss = *dice.pick(&[0, 0, 2, 20]);
         Plan {
             faults: dice.within(2, 10),
@@ -228,6 +247,8 @@ impl Plan {
             company: WeirCompany::Single,
             loss: 0,
             late_orders: 0,
+            engine: EngineKind::Builtin,
+            lease_ms: LEASE_MS,
             group_without: None,
         }
     }
@@ -255,22 +276,24 @@ fn rules(nodes: NodeId, company: OtherPromoters, barred: Option<NodeId>, without
     }
 }
 
-/// Settings of a group of so many hosts.
-pub fn group_settings(hosts: u8, without: Option<GroupPart>) -> GroupSettings {
-    GroupSettings {
-        host: 0,
-        hosts: (0..hosts).collect(),
-        priority: 1,
-        duty: MemberDuty::Serves,
-        half_votes: HalfVotes::LowestCasts,
-        lease_ms: 2_000,
-        no_show_ms: None,
-        lost_removal_ms: None,
-        shutdowns: ShutdownFate::Stays,
-        engine: EngineKind::Builtin,
-        without: match without {
-            Some(GroupPart::Rule(rule)) => Some(rule),
-            Some(_) | None => None,
-        },
+impl Plan {
+    /// Settings of a group, as of its first host.
+    pub fn group_settings(&self) -> GroupSettings {
+        GroupSettings {
+            host: 0,
+            hosts: (0..self.weirs as u8).collect(),
+            priority: 1,
+            duty: MemberDuty::Serves,
+            half_votes: HalfVotes::LowestCasts,
+            lease_ms: self.lease_ms,
+            no_show_ms: None,
+            lost_removal_ms: None,
+            shutdowns: ShutdownFate::Stays,
+            engine: self.engine,
+            without: match self.group_without {
+                Some(GroupPart::Rule(rule)) => Some(rule),
+                Some(_) | None => None,
+            },
+        }
     }
 }

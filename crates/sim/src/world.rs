@@ -1,12 +1,14 @@
 //! The world of a run: time, messages under way, servers, Weirs.
 
 use weir_failover::{Done, FailoverAction, FailoverEvent, LookFailure, Ms, NodeId, OperatorRequest, ProbeResult, ServerConnEnd};
+use weir_group::EngineKind;
 
 use crate::again::{Again, Version};
 use crate::agenda::Agenda;
 use crate::agent::{self, Agent, Job};
 use crate::dice::Dice;
 use crate::doubt::{Question, Reply, Told};
+use crate::etcd::Etcd;
 use crate::fault::Repair;
 use crate::group_oracle::GroupDecisions;
 use crate::host_kernel::HostKernel;
@@ -170,8 +172,11 @@ impl Due {
             | Due::Drain { weir, .. } => Some(*weir),
             Due::Reply(reply) => Some(reply.weir()),
             Due::Again(again) => Some(again.weir()),
-            // The kernel and others do this.
-            Due::Member { due: MemberDue::Continue { .. } | MemberDue::KernelObeys { .. }, .. } => None,
+            // The kernel, etcd and others do this.
+            Due::Member {
+                due: MemberDue::Continue { .. } | MemberDue::KernelObeys { .. } | MemberDue::EngineAsked { .. },
+                ..
+            } => None,
             Due::Member { weir, .. } => Some(*weir),
             Due::Return(..)
             | Due::Acknowledged { .. }
@@ -227,7 +232,8 @@ pub struct World {
     /// Of the hosts of a group.
     pub kernels: Vec<HostKernel>,
     pub dice_of_addresses: Dice,
-    /// Until when nothing gets from one end to another: servers first, then Weirs.
+    pub etcd: Etcd,
+    /// Until when nothing gets from one end to another: servers first, then Weirs, then etcd where it is the engine.
     pub cuts: Vec<Vec<Ms>>,
     /// Orders that wait in hung servers.
     pub queues: Vec<Vec<Due>>,
@@ -284,7 +290,7 @@ impl World {
     pub fn new(seed: u64, plan: Plan, options: Options) -> World {
         let role = |id| if id == 0 { Role::Primary } else { Role::Standby { upstream: Some(0) } };
         let servers: Vec<Server> = (0..plan.nodes).map(|id| Server::new(id, role(id), &plan.sync_names, plan.nodes)).collect();
-        let ends = servers.len() + plan.weirs;
+        let ends = servers.len() + plan.weirs + usize::from(plan.engine == EngineKind::Outside);
         World {
             now: 0,
             dice: Dice::new(seed ^ 0xABCD),
@@ -293,6 +299,7 @@ impl World {
             decisions: GroupDecisions::default(),
             kernels: vec![HostKernel::default(); plan.weirs],
             dice_of_addresses: Dice::new(seed ^ 0xADD2),
+            etcd: Etcd::default(),
             writes: Vec::new(),
             needless: Vec::new(),
             cuts: vec![vec![0; ends]; ends],
@@ -670,6 +677,10 @@ impl World {
 
     pub fn end_of(&self, weir: usize) -> usize {
         self.servers.len() + self.weirs[weir].seat
+    }
+
+    pub fn end_of_etcd(&self) -> usize {
+        self.servers.len() + self.plan.weirs
     }
 
     /// Processes that serve new clients, or did last.
