@@ -18,6 +18,7 @@ use crate::routing::{self, RouteClass, RouteRequest, RouteSide, RouteTarget, cla
 use crate::sequences::{self, DrawOwner};
 use crate::session::{FAILED, IDLE, LazyBegin, MisreadExtent, Session, SessionServer};
 use crate::session_state::connection_defaults::{self, DefaultsEffect};
+use crate::sharding::batch_opening;
 use crate::sharding::shard_target::ENGINE;
 use crate::statements::{Statement, StatementTrait};
 use crate::stats::StatCounter;
@@ -98,7 +99,10 @@ fn keep(s: &mut Session, w: &Context, statement: &Statement, placement: Option<T
 #[cold]
 fn leave_shard(s: &mut Session, w: &Context) -> ConnKeeping {
     let is_over = s.replies().is_settled();
-    let is_executed = s.sharding.has_executed() && !participants::may_go_on(s, w);
+    let is_executed = s.sharding.has_executed() && !participants::may_go_on(s, w) && !batch_opening::may_leave(s, w);
+    if is_executed && batch_opening::may_open(s, w) {
+        return ConnKeeping::Decided(Some(batch_opening::open(s, w)));
+    }
     if is_executed || (is_over && (s.transaction() != IDLE || s.pin().is_some())) {
         return ConnKeeping::Decided(participants::change_shard(s, w).then(|| again(s)));
     }

@@ -4,6 +4,7 @@
 
 use crate::checkout::{self, hold, refusal};
 use crate::context::Context;
+use crate::failing_parse::{self, NO_STATEMENT};
 use crate::fault::{ErrorReport, garbled, sqlstate};
 use crate::flow::MessageFlow;
 use crate::local::LocalStatement;
@@ -15,11 +16,10 @@ use crate::replies::ExpectedReply;
 use crate::session::{
     ClientStatement, LocalPortal, MessageSkip, MisreadExtent, PreparedChange, Session, SessionServer, SubstituteFault,
 };
-use crate::sharding::{engine_snapshots, savepoints, write_steps};
+use crate::sharding::{batch_steps, engine_snapshots, savepoints, write_steps};
 use crate::statements::{self, ParseNaming, PreparedStatement, Statement, StatementTrait};
 use crate::stats::StatCounter;
 use crate::unit::StatementMessage;
-use crate::upstream::FlushOrigin;
 use crate::upstream::prepared_changes::{DescribeTarget, LongUnnamed, OwnStatements, ServerName};
 use crate::{own_answers, query_cache, session_state, sharding, signals, timing};
 use std::rc::Rc;
@@ -29,12 +29,6 @@ use weir_wire::back::ReceivedReport;
 use weir_wire::frame::{HEADER_BYTES, MessageHeader, back, front, read_header, split_cstr};
 use weir_wire::gather::BoundExceeded;
 use weir_wire::write;
-
-/// Never exists on a server.
-const NO_STATEMENT: &[u8] = b"weir_none";
-
-/// Fails on every server, in place of a message that Weir refuses.
-const FAILING_PARSE: &[u8] = b"refused by the proxy\0\0\0";
 
 const NAMES_BYTES_MIN: usize = 16 << 10;
 
@@ -286,12 +280,8 @@ fn refuse_behind(
 ) -> Result<MessageFlow, ErrorReport> {
     s.up.eat(header);
     query_cache::refused(s, w);
-    if let Some(SessionServer { upstream, .. }) = &mut s.server {
-        // An unnamed Parse would drop the unnamed statement before it fails.
-        write::parse(s.up.extra(&w.buffers), NO_STATEMENT, FAILING_PARSE);
-        upstream.replies.push(ExpectedReply::Refused);
-        upstream.flushed = FlushOrigin::No;
-        upstream.brought.refusals.push_back(SubstituteFault { parameters, fault });
+    if s.has_server() {
+        failing_parse::send(s, w, SubstituteFault { parameters, fault });
     } else {
         result_shape::tell_parameters(s, w, parameters);
         s.say_error(w, &fault);
@@ -344,6 +334,11 @@ pub fn on_bind(s: &mut Session, w: &Context, header: MessageHeader) -> Result<Me
         let fault = no_such_statement(s, w, name);
         return refuse(s, w, header, fault);
     };
+    if s.sharding.has_batch()
+        && let Some(fault) = batch_steps::refusal(&prepared.statement)
+    {
+        return refuse(s, w, header, fault);
+    }
     if own_answers::is_in_doubt(s, &prepared.statement) {
         return Ok(MessageFlow::Hold);
     }
@@ -465,6 +460,7 @@ fn too_long(what: &str, limit: usize) -> ErrorReport {
 fn note_bound(s: &mut Session, w: &Context, prepared: &Rc<PreparedStatement>, statement: &Statement, header: MessageHeader) {
     plan::note(s, w, header, StatementMessage::Bind { prepared, statement });
     s.statements.bound = Some(prepared.clone());
+    s.sharding.note_bound(statement.has(StatementTrait::OfSession));
     s.expect_more(ExpectedReply::Bind);
 }
 
@@ -642,7 +638,10 @@ fn begin_unknown(s: &mut Session, w: &Context, header: MessageHeader, is_bind: b
     }
     let unit = StatementMessage::BindUnknown(&statement);
     match plan::plan(s, w, unit)? {
-        MessagePlan::Ready => plan::note(s, w, header, unit),
+        MessagePlan::Ready => {
+            plan::note(s, w, header, unit);
+            s.sharding.note_bound(false);
+        }
         MessagePlan::Later(flow) => return Ok(Some(flow)),
         MessagePlan::Refused(fault) => return refuse(s, w, header, fault).map(Some),
     }
@@ -824,6 +823,9 @@ pub fn on_execute(s: &mut Session, w: &Context, header: MessageHeader) -> Result
             savepoints::note_execute(s);
         }
         s.sharding.note_executed();
+        if s.sharding.has_write() {
+            write_steps::after_execute(s, w);
+        }
         w.count(WorkerCounter::StatementsExtended);
     }
     flow
@@ -914,6 +916,11 @@ fn note_by_sql(s: &mut Session) {
 }
 
 pub fn on_sync(s: &mut Session, w: &Context, header: MessageHeader) -> MessageFlow {
+    if s.sharding.has_batch()
+        && let Some(flow) = batch_steps::before_sync(s, w)
+    {
+        return flow;
+    }
     s.statements.close_portal();
     s.reads.forget_series();
     let is_garbled = header.body_bytes > 0;
@@ -944,6 +951,7 @@ pub fn on_sync(s: &mut Session, w: &Context, header: MessageHeader) -> MessageFl
     reuse::synced(s);
     s.sharding.note_synced();
     write_steps::hold_others(s);
+    batch_steps::hold_others(s);
     engine_snapshots::hold_others(s);
     savepoints::note_sync(s);
     timing::asked(s, w);

@@ -11,7 +11,7 @@ use crate::plan::{self, MessagePlan};
 use crate::replies::ExpectedReply;
 use crate::routing::classify;
 use crate::session::{IDLE, MessageSkip, MisreadExtent, PreparedChange, Session, SessionServer, SubstituteFault};
-use crate::sharding::{copy_steps, engine_snapshots, savepoints, write_steps};
+use crate::sharding::{batch_steps, copy_steps, engine_snapshots, savepoints, write_steps};
 use crate::statements::{self, Statement};
 use crate::status::SessionActivity;
 use crate::unit::StatementMessage;
@@ -89,6 +89,7 @@ fn decide_on(s: &mut Session, w: &Context, header: MessageHeader) -> Result<Mess
 
 fn decide(s: &mut Session, w: &Context, header: MessageHeader) -> Result<MessageFlow, ErrorReport> {
     match header.tag {
+        front::QUERY | front::FUNCTION_CALL if s.sharding.has_batch() => Ok(refuse_in_batch(s, w, header)),
         front::QUERY => on_query(s, w, header),
         front::PARSE => query_cache::on_batch(s, w).map_or_else(|| extended::on_parse(s, w, header), Ok),
         front::BIND => query_cache::on_batch(s, w).map_or_else(|| extended::on_bind(s, w, header), Ok),
@@ -389,6 +390,17 @@ fn refuse_query(s: &mut Session, w: &Context, header: MessageHeader, fault: Erro
     statement_log::answered(s, w);
     s.up.eat(header);
     MessageFlow::Next
+}
+
+/// A Query ends the transaction of the messages before it, which are on several shards.
+#[cold]
+fn refuse_in_batch(s: &mut Session, w: &Context, header: MessageHeader) -> MessageFlow {
+    if !s.has_server() {
+        batch_steps::end_without_server(s);
+    }
+    let flow = refuse_query(s, w, header, batch_steps::cannot_follow("a Query"));
+    batch_steps::hold_others(s);
+    flow
 }
 
 fn on_function_call(s: &mut Session, w: &Context, header: MessageHeader) -> Result<MessageFlow, ErrorReport> {

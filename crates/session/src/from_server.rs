@@ -14,7 +14,7 @@ use crate::replies::{DroppedReplies, FailedMessage, RemainingMessages, ReplyTrea
 use crate::session::{ClientPresence, FAILED, IDLE, LazyBegin, MessageSkip, Session, SessionServer, SubstituteFault, WITHIN};
 use crate::session_state::state_question::{ROW_LOOK_BYTES_MAX, ServerErrorFields};
 use crate::sharding::write_steps::{self, ReturnedMessage};
-use crate::sharding::{copy_steps, engine_snapshots, reference_steps, savepoints};
+use crate::sharding::{batch_steps, copy_steps, engine_snapshots, reference_steps, savepoints};
 use crate::statement_statistics::answer_tally::TurnEnd;
 use crate::statement_statistics::statement_rows::rows_of_tag;
 use crate::stats::StatCounter;
@@ -66,6 +66,7 @@ pub fn take(s: &mut Session, w: &Context) -> Result<(), ErrorReport> {
         }
         let waits =
             (s.participants.is_some() && participants::holds_back(s)) || (s.sharding.has_write() && write_steps::holds_back(s));
+        let waits = waits || (s.sharding.has_batch() && batch_steps::holds_back(s));
         if waits || read_retry::holds_back(s, w) || !on_server(s, w, header)? {
             return Ok(());
         }
@@ -179,6 +180,9 @@ fn on_server(s: &mut Session, w: &Context, header: MessageHeader) -> Result<bool
             back::READY => write_steps::before_ready(s),
             _ => {}
         }
+    }
+    if header.tag == back::READY && s.sharding.has_batch() {
+        batch_steps::before_ready(s);
     }
     let first = if looks { s.down.unseen().get(HEADER_BYTES).copied().unwrap_or(0) } else { 0 };
     let Some(upstream) = s.upstream_mut() else { return Ok(false) };
@@ -448,6 +452,9 @@ fn on_ready(s: &mut Session, w: &Context, header: MessageHeader, status: u8, who
     if s.sharding.has_write() {
         write_steps::after_ready(s);
     }
+    if s.sharding.has_batch() {
+        batch_steps::after_ready(s);
+    }
     Ok(())
 }
 
@@ -483,6 +490,12 @@ fn on_our_ready(s: &mut Session, w: &Context, whose: RequestOrigin, status: u8) 
 fn on_our_sync(s: &mut Session, w: &Context, status: u8) {
     s.upstream_mut().into_iter().for_each(|upstream| upstream.tally.note_turn_end(TurnEnd::Sync));
     concern::ready(s, w, ReadyStatus::BySync(status));
+    if s.sharding.has_batch() {
+        batch_steps::on_own_sync(s, status);
+    }
+    if s.sharding.has_write() {
+        write_steps::on_own_sync(s, w);
+    }
     if session_state::restores(s, w, StartupRestore::Silent) {
     } else {
         session_state::before_ready(s, w);

@@ -13,6 +13,7 @@ pub mod conn;
 pub mod context;
 pub mod doubt;
 pub mod extended;
+pub mod failing_parse;
 pub mod fault;
 pub mod flow;
 pub mod from_client;

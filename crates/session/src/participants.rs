@@ -180,12 +180,12 @@ pub fn waited_too_long(limit: Duration) -> ErrorReport {
 
 /// True if the program must go on with the commit.
 pub fn waits(s: &Session) -> bool {
-    s.participants.as_ref().is_some_and(|participants| participants.phase.is_doing()) || s.sharding.commits_write()
+    s.participants.as_ref().is_some_and(|participants| participants.phase.is_doing()) || s.sharding.commits_own()
 }
 
 /// True if the program must commit a transaction of Weir's own.
 pub fn commits_own(s: &Session) -> bool {
-    s.sharding.commits_write()
+    s.sharding.commits_own()
 }
 
 pub fn phase(s: &Session) -> CommitPhase {

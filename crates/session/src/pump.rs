@@ -211,7 +211,9 @@ impl<X: ClientServerSockets> SessionPump<'_, X> {
         let waits = (held && !s.replies().is_copying_in()) || s.replies().will_answer(unfinished) || session_state::is_holding(s);
         // A held message must reach the server even without a listener.
         let may_end = s.replies().is_only_ours() || (is_sent && !held);
-        let waits = waits && !(may_end && is_in_vain(s, w, || sockets.is_client_gone()));
+        // Messages for several shards are not yet with the servers that are to commit them.
+        let is_gone = !s.sharding.has_batch() && sockets.is_client_gone();
+        let waits = waits && !(may_end && is_in_vain(s, w, || is_gone));
         is_sent && !waits && !s.down.has_pending() && sockets.is_client_sent()
     }
 

@@ -52,6 +52,8 @@ pub enum ExpectedReply {
     PartOurs,
     /// Asks the last of several shards which rows the client's statement returns.
     PartDescribeOurs,
+    /// Makes a block of the implicit transaction of the messages before it.
+    BlockOurs,
 }
 
 impl ExpectedReply {
@@ -375,6 +377,21 @@ impl ReplyQueue {
         matches!(self.ring.front(), Some(ExpectedReply::Query | ExpectedReply::QueryChange | ExpectedReply::FunctionCall))
     }
 
+    /// True if the next reply ends a client's message with a ReadyForQuery that is not Weir's.
+    pub fn is_clients_end_next(&self) -> bool {
+        matches!(
+            self.ring.front(),
+            Some(
+                ExpectedReply::Sync
+                    | ExpectedReply::SyncGarbled
+                    | ExpectedReply::Query
+                    | ExpectedReply::QueryChange
+                    | ExpectedReply::QueryRefused
+                    | ExpectedReply::FunctionCall
+            )
+        )
+    }
+
     pub fn is_bringing_statement(&self) -> bool {
         self.ring.front() == Some(&ExpectedReply::StatementOurs)
     }
@@ -458,7 +475,8 @@ impl ReplyQueue {
                 | ExpectedReply::BeginOurs
                 | ExpectedReply::FailOurs
                 | ExpectedReply::NumberOurs
-                | ExpectedReply::PartOurs => {}
+                | ExpectedReply::PartOurs
+                | ExpectedReply::BlockOurs => {}
             }
         }
         let is_cut_off = open && !self.skipping;
@@ -564,6 +582,8 @@ impl ReplyQueue {
                 ReplyTreatment::Eat
             }
             back::COMMAND_COMPLETE if front == Some(ExpectedReply::PartOurs) => ReplyTreatment::PartTag,
+            back::PARSE_COMPLETE | back::BIND_COMPLETE if front == Some(ExpectedReply::BlockOurs) => ReplyTreatment::Eat,
+            back::COMMAND_COMPLETE if front == Some(ExpectedReply::BlockOurs) => self.pop(ReplyTreatment::Eat),
             back::NOTICE if front == Some(ExpectedReply::PartOurs) => ReplyTreatment::Pass,
             back::NOTICE | back::NOTIFICATION | back::PARAMETER_STATUS => match front {
                 Some(front) if front.is_query_of_ours() && tag != back::NOTIFICATION => ReplyTreatment::Eat,

@@ -2,10 +2,12 @@
 //!
 //! A statement about rows of one shard goes there as it is. Shard 0 is the cluster, which has all that is not sharded. A SELECT about rows of several
 //! shards goes to the engine, which sees what is committed: outside of transactions, and in one that has not begun on a server yet. An UPDATE or DELETE
-//! may go to each shard, and an INSERT's rows each to its own (`write_steps`). A transaction stays on one shard unless it may span several (`participants`). Anything else is refused (0A000),
+//! may go to each shard, and an INSERT's rows each to its own (`write_steps`). Statements up to a Sync may go to several (`batch_steps`). A transaction stays on one shard unless it may span several (`participants`). Anything else is refused (0A000),
 //! and nothing is guessed.
 
 mod aim;
+pub mod batch_opening;
+pub mod batch_steps;
 mod bound_values;
 pub mod copy_parts;
 pub mod copy_plan;

@@ -13,7 +13,7 @@ use crate::replies::OwedReplies;
 use crate::rerun::kept_transaction::RerunFailure;
 use crate::session::{ClientPresence, IDLE, LazyBegin, MessageFate, Session, SessionServer};
 use crate::sharding::spread_write::TransactionOwner;
-use crate::sharding::write_steps;
+use crate::sharding::{batch_steps, write_steps};
 use crate::upstream::ClientKnowledge;
 use crate::upstream::left::{ConnCleanup, StartupRestore};
 use crate::{concern, doubt, participants, query_cache, read_retry, rerun, session_state};
@@ -110,9 +110,11 @@ pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), ErrorR
         return Ok(());
     }
     let said = s.upstream_mut().and_then(|upstream| upstream.final_error.take());
-    let spread = write_steps::lost(s);
+    let is_batch = s.sharding.has_batch();
+    let (batch, spread) = (batch_steps::lost(s), write_steps::lost(s));
+    let spread = batch.or(spread);
     let outcome = write_steps::outcome_for(spread, outcome_of(s));
-    let is_on_several = s.participants.is_some() || spread.is_some();
+    let is_on_several = s.participants.is_some() || spread.is_some() || is_batch;
     participants::abandon(s);
     let left = lost_for_good(s);
     let fault = match &said {

@@ -9,6 +9,8 @@
 
 #[path = "drivers/programs.rs"]
 mod programs;
+#[path = "drivers/shard_batches.rs"]
+mod shard_batches;
 #[path = "drivers/stage.rs"]
 mod stage;
 #[allow(dead_code, unused_imports, reason = "shared with the end-to-end tests, which use all of it")]

@@ -18,8 +18,8 @@ use crate::sharding::kept_plan::{CopyWork, EngineFit, EveryCopy, NoEngine, TextP
 use crate::sharding::plan_wish::PlanWish;
 use crate::sharding::refusal_words;
 use crate::sharding::returned_rows::{ReturnedRows, RowOrder};
-use crate::sharding::shard_target::{ENGINE, ShardAim, ShardTarget, TransactionPart};
-use crate::sharding::spread_write::{ColumnChange, PartAnswers, PartMessages, SpreadParts};
+use crate::sharding::shard_target::{BoundStatements, ENGINE, ShardAim, ShardTarget, TransactionPart};
+use crate::sharding::spread_write::{ColumnChange, PartAnswers, PartMessages, SpreadParts, WriteEnd};
 use crate::sharding::text_plan::{NameCertainty, PlanFacts, may_be_kept, plan_of};
 use crate::sharding::{engine_settings, engine_snapshots, reference_steps, savepoints, write_steps};
 use crate::statements::{PreparedStatement, Statement, StatementTrait};
@@ -66,7 +66,7 @@ pub fn aim(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Option<M
             return Some(MessagePlan::Later(MessageFlow::Hold));
         }
         StatementMessage::Query(statement) | StatementMessage::Bind { statement, .. } => {
-            savepoints::ties(s, unit).unwrap_or_else(|| participants::is_tie(statement))
+            ties_batch(s, unit) || savepoints::ties(s, unit).unwrap_or_else(|| participants::is_tie(statement))
         }
         StatementMessage::BindUnknown(_) | StatementMessage::Call(_) => true,
         StatementMessage::Parse(_) | StatementMessage::Execute | StatementMessage::Garbled => return None,
@@ -76,7 +76,8 @@ pub fn aim(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Option<M
     {
         return again;
     }
-    let was_tied = s.sharding.note_tie(s.status() == IDLE, ties);
+    let is_first = s.status() == IDLE && s.sharding.bound() == BoundStatements::Nothing;
+    let was_tied = s.sharding.note_tie(is_first, ties);
     let target = match unit {
         StatementMessage::Query(statement) => of_query(s, w, statement),
         StatementMessage::Bind { prepared, statement } => of_bind(s, w, prepared, statement),
@@ -91,6 +92,18 @@ pub fn aim(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Option<M
         s.sharding.untie();
     }
     later
+}
+
+/// True if a message ties the transaction of those up to its Sync, which is no block of the client's, to its server connection: a named portal stays
+/// there, and so do savepoints.
+fn ties_batch(s: &Session, unit: StatementMessage<'_>) -> bool {
+    if s.status() != IDLE && !s.sharding.has_batch() {
+        return false;
+    }
+    match unit {
+        StatementMessage::Bind { statement, .. } => statement.carried.is_some() || s.up.unseen().get(HEADER_BYTES) != Some(&0),
+        _ => false,
+    }
 }
 
 /// Returns what comes before a statement on the server connection that the session has for it, if anything.
@@ -174,8 +187,8 @@ fn of_query(s: &mut Session, w: &Context, statement: &Statement) -> Result<Shard
             found => one_shard(s, w, statement, (found, engine), (place, None)),
         },
         TextPlan::Engine(fit) => to_engine(s, w, statement, *fit, (place, None)),
-        TextPlan::AllShards(all) => to_all(s, w, (statement, all), (place, None)),
-        TextPlan::EveryCopy(every) => to_every_copy(s, w, (statement, every), (place, None)),
+        TextPlan::AllShards(all) => to_all(s, w, (statement, all), (place, None), WriteEnd::OfClient),
+        TextPlan::EveryCopy(every) => to_every_copy(s, w, (statement, every), (place, None), WriteEnd::OfClient),
         TextPlan::CopyRows(plan) => copy_to_all(s, w, (statement, plan)),
         other => of_plan(other),
     }
@@ -331,8 +344,10 @@ fn part_of(s: &Session, statement: &Statement, fit: EngineFit, texts: (TextPlace
     let is_deferred = matches!(s.lazy_begin, LazyBegin::Deferred(_) | LazyBegin::Reading(_)) && s.participants.is_none();
     if is_deferred && lazy_begin::tie_of_read(s, asks_time(s, statement, fit, texts)).is_none() {
         TransactionPart::Outside
-    } else {
+    } else if statement.has(StatementTrait::AsksTime) {
         TransactionPart::Within
+    } else {
+        TransactionPart::Reads
     }
 }
 
@@ -351,7 +366,7 @@ fn all_ahead(
 ) -> Result<ShardAim, Unaimed> {
     let rows_asked = if all.returns { RowsAsked::MustBeAll } else { RowsAsked::Any };
     match bound_ahead(s, name, rows_asked)? {
-        Some(values) => to_all(s, w, (statement, all), (place, Some(&values))),
+        Some((values, end)) => to_all(s, w, (statement, all), (place, Some(&values)), end),
         None => Ok(DESCRIBED_ANYWHERE),
     }
 }
@@ -366,7 +381,7 @@ fn copies_ahead(
 ) -> Result<ShardAim, Unaimed> {
     let rows_asked = if every.work == CopyWork::WriteWithRows { RowsAsked::MustBeAll } else { RowsAsked::Any };
     match bound_ahead(s, name, rows_asked)? {
-        Some(values) => to_every_copy(s, w, (statement, every), (place, Some(&values))),
+        Some((values, end)) => to_every_copy(s, w, (statement, every), (place, Some(&values)), end),
         None => Ok(DESCRIBED_ANYWHERE),
     }
 }
@@ -382,14 +397,12 @@ enum RowsAsked {
     MustBeAll,
 }
 
-/// The values of the only execution up to the Sync: a Bind behind its names. `None`: there is none.
+/// The values of the next execution: a Bind behind its names, and how it ends. `None`: it is not the statement's.
 #[cold]
-fn bound_ahead(s: &mut Session, name: &[u8], rows: RowsAsked) -> Result<Option<Vec<u8>>, Unaimed> {
+fn bound_ahead(s: &mut Session, name: &[u8], rows: RowsAsked) -> Result<Option<(Vec<u8>, WriteEnd)>, Unaimed> {
     match execution_ahead(s.up.unseen(), name) {
-        ExecutionAhead::Here { asked, .. } if asked > 0 && rows == RowsAsked::MustBeAll => {
-            Err(write_steps::cannot_spread("an Execute must ask for all rows of its RETURNING at once").into())
-        }
-        ExecutionAhead::Here { values, .. } => Ok(Some(values.to_vec())),
+        ExecutionAhead::Here { asked, .. } if asked > 0 && rows == RowsAsked::MustBeAll => Err(must_ask_all().into()),
+        ExecutionAhead::Here { values, end, .. } => Ok(Some((values.to_vec(), end))),
         ExecutionAhead::None => Ok(None),
         ExecutionAhead::More(bytes) if bytes <= LOOKED_AT_BYTES_MAX => {
             s.up.has_whole(bytes);
@@ -397,10 +410,15 @@ fn bound_ahead(s: &mut Session, name: &[u8], rows: RowsAsked) -> Result<Option<V
         }
         ExecutionAhead::More(_) => Err(too_long().into()),
         ExecutionAhead::Otherwise => {
-            let why = "it must be bound to the unnamed portal and executed once, with a Sync behind it and nothing else";
+            let why = "it must be bound to the unnamed portal, with its Execute behind the Bind and nothing but Describe and Close between";
             Err(write_steps::cannot_spread(why).into())
         }
     }
+}
+
+#[cold]
+fn must_ask_all() -> ErrorReport {
+    write_steps::cannot_spread("an Execute must ask for all rows of its RETURNING at once")
 }
 
 /// Begins an INSERT of a Query message whose rows belong to several shards, each of which gets its own ones.
@@ -409,7 +427,7 @@ fn insert_on_all(s: &mut Session, w: &Context, statement: &Statement, refusal: S
     let place = TextPlace::Message;
     let all = parts_of_insert(s, place, None, refusal).map_err(|why| write_steps::cannot_spread(&why))?;
     let messages = all.parts.iter().map(|part| query_message(part.text.as_bytes()).into()).collect();
-    insert_parts_on_all(s, w, (statement, &all), messages, place)
+    insert_parts_on_all(s, w, (statement, &all, WriteEnd::OfClient), messages, place)
 }
 
 /// Begins an INSERT by parameters in the same way. `name`: of its Parse, if that is looked at.
@@ -420,12 +438,15 @@ fn insert_ahead(
     (statement, refusal): (&Statement, ShardRefusal),
     (prepared, name): (&PreparedStatement, &[u8]),
 ) -> Result<ShardAim, Unaimed> {
-    let Some(execution) = bound_ahead(s, name, RowsAsked::MustBeAll)? else { return Ok(DESCRIBED_ANYWHERE) };
+    let Some((execution, end)) = bound_ahead(s, name, RowsAsked::Any)? else { return Ok(DESCRIBED_ANYWHERE) };
     let place = TextPlace::Parse(prepared);
     let Some(values) = BoundValues::read(&execution, prepared.types()) else {
         return Err(write_steps::cannot_spread(&refusal.to_string()).into());
     };
     let all = parts_of_insert(s, place, Some(&values), refusal).map_err(|why| write_steps::cannot_spread(&why))?;
+    if all.returns {
+        bound_ahead(s, name, RowsAsked::MustBeAll)?;
+    }
     if !all.are_short(execution.len(), usize::from(values.count())) {
         return Err(too_long().into());
     }
@@ -439,13 +460,13 @@ fn insert_ahead(
         out.into()
     };
     let messages = all.parts.iter().enumerate().map(message).collect();
-    insert_parts_on_all(s, w, (statement, &all), messages, place)
+    insert_parts_on_all(s, w, (statement, &all, end), messages, place)
 }
 
 fn insert_parts_on_all(
     s: &mut Session,
     w: &Context,
-    (statement, all): (&Statement, &InsertParts),
+    (statement, all, end): (&Statement, &InsertParts, WriteEnd),
     messages: Box<[Box<[u8]>]>,
     place: TextPlace<'_>,
 ) -> Result<ShardAim, Unaimed> {
@@ -456,7 +477,7 @@ fn insert_parts_on_all(
         sent: all.parts.iter().map(|part| part.rows).collect(),
         returned: all.returns.then(returned),
     };
-    begin_on_all(s, w, (statement, &shards, all.asks_time), place, parts)
+    begin_on_all(s, w, (statement, &shards, all.asks_time), (place, end), parts)
 }
 
 fn parts_of_insert(
@@ -484,6 +505,7 @@ fn to_all(
     w: &Context,
     (statement, all): (&Statement, &AllShards),
     (place, values): (TextPlace<'_>, Option<&[u8]>),
+    end: WriteEnd,
 ) -> Result<ShardAim, Unaimed> {
     let parts = |s: &Session| SpreadParts {
         messages: PartMessages::Same(part_message(s, place, values, all.returns).into()),
@@ -491,7 +513,7 @@ fn to_all(
         returned: all.returns.then(|| ReturnedRows::new(RowOrder::ByShard, all.shards.len())),
     };
     let asks_time = says_time(s, place, values) || statement.has(StatementTrait::AsksTime);
-    begin_on_all(s, w, (statement, &all.shards, asks_time), place, parts)
+    begin_on_all(s, w, (statement, &all.shards, asks_time), (place, end), parts)
 }
 
 /// Begins a COPY of a Query message. Rows of one shard go there as they are.
@@ -511,7 +533,7 @@ fn copy_to_all(s: &mut Session, w: &Context, (statement, plan): (&Statement, &Co
     };
     // The strings of the text are options.
     let asks_time = false;
-    begin_on_all(s, w, (statement, &plan.shards, asks_time), TextPlace::Message, parts)
+    begin_on_all(s, w, (statement, &plan.shards, asks_time), (TextPlace::Message, WriteEnd::OfClient), parts)
 }
 
 /// Begins a write to a reference table, or a change of spread tables.
@@ -521,6 +543,7 @@ fn to_every_copy(
     w: &Context,
     (statement, every): (&Statement, &EveryCopy),
     (place, values): (TextPlace<'_>, Option<&[u8]>),
+    end: WriteEnd,
 ) -> Result<ShardAim, Unaimed> {
     let parts = |s: &Session| {
         let parse = match place {
@@ -534,7 +557,7 @@ fn to_every_copy(
     // A column of a type of times counts as a question for the time, too.
     let is_asking = statement.has(StatementTrait::AsksTime) && !matches!(every.work, CopyWork::Definition(_));
     let asks_time = is_asking || says_time(s, place, values);
-    let aim = begin_on_all(s, w, (statement, &every.shards, asks_time), place, parts)?;
+    let aim = begin_on_all(s, w, (statement, &every.shards, asks_time), (place, end), parts)?;
     if let Some(write) = &mut s.sharding.write {
         write.answers = PartAnswers::Equal(None);
         if every.work == CopyWork::Definition(DefinitionEffect::ChangesColumns) {
@@ -554,7 +577,7 @@ fn begin_on_all(
     s: &mut Session,
     w: &Context,
     (statement, shards, asks_time): (&Statement, &[u16], bool),
-    place: TextPlace<'_>,
+    (place, end): (TextPlace<'_>, WriteEnd),
     parts: impl FnOnce(&Session) -> SpreadParts,
 ) -> Result<ShardAim, Unaimed> {
     if s.transaction() == FAILED || matches!(s.lazy_begin, LazyBegin::Failed(_)) {
@@ -567,7 +590,7 @@ fn begin_on_all(
     if matches!(place, TextPlace::Parse(prepared) if !prepared.user_types.is_empty()) {
         return Err(write_steps::cannot_spread("types of parameters must be PostgreSQL's own").into());
     }
-    if !write_steps::begin(s, w, (statement, shards, asks_time), parts)? {
+    if !write_steps::begin(s, w, (statement, shards, asks_time), end, parts)? {
         return Err(Unaimed::Hold);
     }
     write_steps::aim_again(s).unwrap_or_else(|| Ok(ShardTarget::Cluster.into())).map_err(Unaimed::from)
@@ -688,7 +711,9 @@ fn text_plan(s: &mut Session, w: &Context, statement: &Statement, place: TextPla
 #[cold]
 fn uncertain_plan(s: &mut Session, w: &Context, statement: &Statement, place: TextPlace<'_>) -> Result<TextPlan, Unaimed> {
     let plan = make_plan(s, statement, place, NameCertainty::Unknown)?;
-    if matches!(plan, TextPlan::Refused(TextRefusal::UnknownName(_))) && s.transaction() == IDLE {
+    // A Sync of Weir's would commit what ran since the client's last one.
+    let may_end = s.sharding.bound() != BoundStatements::Any || s.lazy_begin.is_open();
+    if matches!(plan, TextPlan::Refused(TextRefusal::UnknownName(_))) && s.transaction() == IDLE && may_end {
         checkout::leave_reader(s, w);
         if !s.replies().is_empty() {
             return Err(Unaimed::Hold);
@@ -747,19 +772,19 @@ enum BindAhead<'a> {
 }
 
 enum ExecutionAhead<'a> {
-    /// The Bind behind its names; one Execute and the Sync follow. `asked`: rows that the Execute asks for; 0 for all.
-    Here { values: &'a [u8], asked: u32 },
-    /// No Bind comes before the Sync.
+    /// The Bind behind its names; its Execute follows. `asked`: rows that the Execute asks for; 0 for all.
+    Here { values: &'a [u8], asked: u32, end: WriteEnd },
+    /// The statement is not bound before the Sync, or others come before: its Bind is looked at by itself.
     None,
     /// As many bytes are needed to know.
     More(usize),
-    /// The messages up to the Sync do more, or something else.
+    /// The messages do something else with it.
     Otherwise,
 }
 
 /// Looks for the execution of a statement whose Parse or Bind is the first message. `name`: of the Parse.
 fn execution_ahead<'a>(here: &'a [u8], name: &[u8]) -> ExecutionAhead<'a> {
-    let (mut at, mut bound, mut runs, mut asked, mut is_other) = (0, None, 0, 0, false);
+    let (mut at, mut bound, mut run) = (0, None, None);
     loop {
         let rest = &here[at..];
         let header = match read_header(rest) {
@@ -767,34 +792,32 @@ fn execution_ahead<'a>(here: &'a [u8], name: &[u8]) -> ExecutionAhead<'a> {
             Ok(None) => return ExecutionAhead::More(at + HEADER_BYTES),
             Err(_) => return ExecutionAhead::Otherwise,
         };
+        if let (Some(values), Some(asked)) = (bound, run)
+            && header.tag != front::CLOSE
+        {
+            let end = if header.tag == front::SYNC { WriteEnd::OfClient } else { WriteEnd::OfExecute };
+            return ExecutionAhead::Here { values, asked, end };
+        }
         let bytes = header.frame_bytes();
         let Some(body) = rest.get(HEADER_BYTES..bytes) else { return ExecutionAhead::More(at + bytes) };
-        match header.tag {
-            front::PARSE => is_other |= at > 0,
-            front::BIND => {
-                let names = split_cstr(body).and_then(|(portal, rest)| Some((portal, split_cstr(rest)?)));
-                match names {
-                    Some((b"", (statement, values))) if bound.is_none() && (at == 0 || key(statement) == name) => {
-                        bound = Some(values);
+        match (header.tag, bound) {
+            (front::PARSE, None) if at == 0 => {}
+            (front::BIND, None) => match split_cstr(body).and_then(|(portal, rest)| Some((portal, split_cstr(rest)?))) {
+                Some((portal, (statement, values))) if at == 0 || key(statement) == name => {
+                    if !portal.is_empty() {
+                        return ExecutionAhead::Otherwise;
                     }
-                    _ => is_other = true,
+                    bound = Some(values);
                 }
+                _ => return ExecutionAhead::None,
+            },
+            (front::EXECUTE, Some(_)) if body.first() == Some(&0) => {
+                let asked = body.get(1..).and_then(|rows| rows.first_chunk::<4>());
+                run = Some(asked.map_or(0, |rows| u32::from_be_bytes(*rows)));
             }
-            front::EXECUTE => {
-                runs += 1;
-                is_other |= bound.is_none() || body.first() != Some(&0);
-                asked = body.get(1..).and_then(|rows| rows.first_chunk::<4>()).map_or(0, |rows| u32::from_be_bytes(*rows));
-            }
-            front::DESCRIBE => {}
-            front::CLOSE => is_other |= runs == 0,
-            front::SYNC | front::FLUSH | front::QUERY => {
-                return match (bound, is_other) {
-                    (Some(values), false) if runs == 1 && header.tag == front::SYNC => ExecutionAhead::Here { values, asked },
-                    (None, _) if here.first() == Some(&front::PARSE) => ExecutionAhead::None,
-                    _ => ExecutionAhead::Otherwise,
-                };
-            }
-            _ => return ExecutionAhead::Otherwise,
+            (front::DESCRIBE, _) | (front::CLOSE, _) if bound.is_none() || header.tag == front::DESCRIBE || run.is_some() => {}
+            (_, None) => return ExecutionAhead::None,
+            (_, Some(_)) => return ExecutionAhead::Otherwise,
         }
         at += bytes;
     }
@@ -844,7 +867,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_of_several_shards_is_all_up_to_its_sync() {
+    fn the_execution_of_a_statement_of_several_shards_is_looked_for() {
         let parse = || written(front::PARSE, b"s\0update t set x = $1\0\0\0");
         let bind = |portal: &[u8]| written(front::BIND, &[portal, b"\0s\0values"].concat());
         let execute = |portal: &[u8]| written(front::EXECUTE, &[portal, &[0; 5]].concat());
@@ -852,25 +875,30 @@ mod tests {
         let close = || written(front::CLOSE, b"P\0");
         let flush = || written(front::FLUSH, b"");
         let told = |messages: &[Vec<u8>]| match execution_ahead(&messages.concat(), b"s") {
-            ExecutionAhead::Here { values, asked } => format!("{} {asked}", String::from_utf8_lossy(values)),
+            ExecutionAhead::Here { values, asked, end } => format!("{} {asked} {end:?}", String::from_utf8_lossy(values)),
             ExecutionAhead::None => "none".to_owned(),
             ExecutionAhead::More(_) => "more".to_owned(),
             ExecutionAhead::Otherwise => "otherwise".to_owned(),
         };
         for (messages, expected) in [
-            (vec![parse(), bind(b""), describe(), execute(b""), sync()], "values 0"),
-            (vec![bind(b""), execute(b""), close(), sync()], "values 0"),
-            (vec![bind(b""), written(front::EXECUTE, &[0, 0, 0, 0, 1]), sync()], "values 1"),
+            (vec![parse(), bind(b""), describe(), execute(b""), sync()], "values 0 OfClient"),
+            (vec![bind(b""), execute(b""), close(), sync()], "values 0 OfClient"),
+            (vec![bind(b""), written(front::EXECUTE, &[0, 0, 0, 0, 1]), sync()], "values 1 OfClient"),
+            (vec![bind(b""), execute(b""), flush(), sync()], "values 0 OfExecute"),
+            (vec![bind(b""), execute(b""), execute(b""), sync()], "values 0 OfExecute"),
+            (vec![bind(b""), execute(b""), bind(b"")], "values 0 OfExecute"),
+            (vec![parse(), bind(b""), execute(b""), close(), parse()], "values 0 OfExecute"),
             (vec![parse(), written(front::DESCRIBE, b"Ss\0"), sync()], "none"),
-            (vec![parse(), parse(), sync()], "none"),
+            (vec![parse(), parse(), bind(b""), execute(b""), sync()], "none"),
+            (vec![parse(), written(front::BIND, b"\0other\0values"), execute(b"")], "none"),
             (vec![parse(), flush(), bind(b"")], "none"),
             (vec![bind(b""), execute(b"")], "more"),
-            (vec![bind(b""), execute(b""), flush(), sync()], "otherwise"),
+            (vec![parse(), bind(b"")], "more"),
+            (vec![bind(b""), flush(), execute(b"")], "otherwise"),
+            (vec![bind(b""), close(), execute(b"")], "otherwise"),
             (vec![bind(b"p"), execute(b"p"), sync()], "otherwise"),
-            (vec![bind(b""), execute(b""), execute(b""), sync()], "otherwise"),
-            (vec![bind(b""), execute(b""), bind(b""), execute(b""), sync()], "otherwise"),
+            (vec![bind(b""), execute(b"p"), sync()], "otherwise"),
             (vec![bind(b""), sync()], "otherwise"),
-            (vec![parse(), bind(b""), execute(b""), parse(), sync()], "otherwise"),
         ] {
             assert_eq!(told(&messages), expected);
         }

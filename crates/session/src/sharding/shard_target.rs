@@ -48,6 +48,8 @@ pub enum TransactionPart {
     /// It may begin the transaction.
     #[default]
     Within,
+    /// It only reads, and may begin the transaction.
+    Reads,
     /// It only reads, under a snapshot of its own: the transaction begins with another one.
     Outside,
 }
@@ -75,6 +77,30 @@ pub enum ShardSnapshots {
     Taken,
 }
 
+/// A transaction of Weir's own for the statements up to a client's Sync.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BatchStep {
+    #[default]
+    None,
+    Open,
+    /// All statements are answered: the commit is under way.
+    Commits,
+    /// Committed, or rolled back with its error told. The end of the client's messages is not told yet.
+    Ended,
+}
+
+/// Statements that were bound behind the last Sync.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BoundStatements {
+    #[default]
+    Nothing,
+    /// They only read, each under a snapshot of its own.
+    Reads,
+    /// Also those about the session alone, such as SET.
+    Session,
+    Any,
+}
+
 #[derive(Default)]
 pub struct SessionSharding {
     /// Of the next statement.
@@ -83,11 +109,14 @@ pub struct SessionSharding {
     here: u16,
     /// True if something was executed behind the last Sync.
     has_executed: bool,
+    bound: BoundStatements,
     /// True if the open transaction may have left something on its server connection that another one lacks.
     is_tied: bool,
     snapshots: ShardSnapshots,
     /// A statement that all shards of its table carry out, until its client has the end of the answer.
     pub(crate) write: Option<Box<SpreadWrite>>,
+    /// Statements of several shards up to a Sync.
+    pub(crate) batch: BatchStep,
     /// Of the open transaction.
     pub(crate) savepoints: Option<Box<Savepoints>>,
 }
@@ -126,9 +155,29 @@ impl SessionSharding {
         self.write.as_ref().is_some_and(|write| write.is_due())
     }
 
-    /// True if the program must commit Weir's transaction for such a statement.
-    pub fn commits_write(&self) -> bool {
-        self.write.as_ref().is_some_and(|write| write.step == WriteStep::Commits)
+    /// True if the program must commit a transaction of Weir's own.
+    pub fn commits_own(&self) -> bool {
+        self.batch == BatchStep::Commits || self.write.as_ref().is_some_and(|write| write.step == WriteStep::Commits)
+    }
+
+    /// The statements up to the client's next Sync are a transaction of Weir's own.
+    pub fn open_batch(&mut self) {
+        self.batch = BatchStep::Open;
+    }
+
+    /// The commit has ended. True if it was that of such a transaction.
+    pub fn end_batch(&mut self) -> bool {
+        let is_its = self.batch == BatchStep::Commits;
+        if is_its {
+            self.batch = BatchStep::Ended;
+        }
+        is_its
+    }
+
+    /// True if the statements since the last Sync are in a transaction of Weir's own.
+    #[inline]
+    pub fn has_batch(&self) -> bool {
+        self.batch != BatchStep::None
     }
 
     /// The session goes on over another server connection, whose transaction begins anew.
@@ -163,7 +212,7 @@ impl SessionSharding {
 
     pub fn arrive(&mut self, shard: u16) {
         self.here = shard;
-        self.has_executed = false;
+        self.note_synced();
         self.snapshots = ShardSnapshots::None;
         self.savepoints.iter_mut().for_each(|savepoints| savepoints.arrive());
     }
@@ -187,9 +236,26 @@ impl SessionSharding {
         self.has_executed = true;
     }
 
+    /// Notes the statement that was aimed: its Bind is sent. `is_of_session`: it is about the session alone.
+    #[inline]
+    pub fn note_bound(&mut self, is_of_session: bool) {
+        let now = match self.aim.part {
+            TransactionPart::Within if is_of_session => BoundStatements::Session,
+            TransactionPart::Within => BoundStatements::Any,
+            TransactionPart::Reads | TransactionPart::Outside => BoundStatements::Reads,
+        };
+        self.bound = self.bound.max(now);
+    }
+
+    /// What was bound behind the last Sync.
+    #[inline]
+    pub fn bound(&self) -> BoundStatements {
+        self.bound
+    }
+
     #[inline]
     pub fn note_synced(&mut self) {
-        self.has_executed = false;
+        (self.has_executed, self.bound) = (false, BoundStatements::Nothing);
     }
 
     #[inline]
@@ -200,9 +266,9 @@ impl SessionSharding {
         }
     }
 
-    /// Notes a statement of the open transaction, or the first behind one. True if one before ties the transaction.
-    pub fn note_tie(&mut self, is_idle: bool, ties: bool) -> bool {
-        let was_tied = self.is_tied && !is_idle;
+    /// Notes a statement of the open transaction, or the first of one. True if one before ties the transaction.
+    pub fn note_tie(&mut self, is_first: bool, ties: bool) -> bool {
+        let was_tied = self.is_tied && !is_first;
         self.is_tied = ties || was_tied;
         was_tied
     }

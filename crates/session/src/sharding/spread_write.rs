@@ -34,6 +34,18 @@ pub enum WriteStep {
     Spoiled(ErrorReport),
 }
 
+/// The message that ends a statement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WriteEnd {
+    /// Its Query, or the client's Sync: nothing else comes before.
+    #[default]
+    OfClient,
+    /// Its Execute: other statements come before the client's Sync.
+    OfExecute,
+    /// Weir's own Sync behind that Execute, which was sent.
+    OfOwnSync,
+}
+
 /// The answers of the servers to a statement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PartAnswers {
@@ -55,6 +67,7 @@ pub struct SpreadWrite {
     pub owner: TransactionOwner,
     pub step: WriteStep,
     pub answers: PartAnswers,
+    pub end: WriteEnd,
     /// There for a statement that changes columns.
     pub changes: Option<ColumnChange>,
     pub parts: SpreadParts,
@@ -111,6 +124,7 @@ impl SpreadWrite {
             owner,
             step,
             answers: PartAnswers::default(),
+            end: WriteEnd::default(),
             changes: None,
             parts,
             is_again,

@@ -16,15 +16,16 @@ use crate::handle::OverdueStatement;
 use crate::loss::{LossOutcome, TransactionAfterLoss, loss_words};
 use crate::replies::{ExpectedReply, RowSubject};
 use crate::session::{IDLE, MessageFate, Session, SessionServer, SubstituteFault, WITHIN};
+use crate::sharding::batch_opening;
 use crate::sharding::copy_steps;
 use crate::sharding::returned_rows::message_of;
 use crate::sharding::savepoints;
-use crate::sharding::shard_target::{ShardAim, ShardTarget};
+use crate::sharding::shard_target::{BatchStep, ShardAim, ShardTarget};
 pub use crate::sharding::spread_refusal::cannot_spread;
-use crate::sharding::spread_write::{PartMessages, SpreadParts, SpreadWrite, TransactionOwner, WriteStep};
+use crate::sharding::spread_write::{PartMessages, SpreadParts, SpreadWrite, TransactionOwner, WriteEnd, WriteStep};
 use crate::statement_statistics::statement_rows::rows_of_tag;
 use crate::statements::{Statement, StatementTrait};
-use crate::{concern, participants, sharding, timing};
+use crate::{concern, failing_parse, participants, sharding, timing};
 use weir_config::PoolMode;
 use weir_sql::facts::StatementVerb;
 use weir_wire::back::read_report;
@@ -60,10 +61,17 @@ pub fn begin(
     s: &mut Session,
     w: &Context,
     (statement, shards, asks_time): (&Statement, &[u16], bool),
+    end: WriteEnd,
     parts: impl FnOnce(&Session) -> SpreadParts,
 ) -> Result<bool, ErrorReport> {
-    if let Some(why) = refusal(s, w, statement, asks_time) {
+    // In a transaction of Weir's for several statements the client's Sync ends more than this one.
+    let end = if s.sharding.has_batch() { WriteEnd::OfExecute } else { end };
+    if let Some(why) = refusal(s, w, (statement, asks_time), end) {
         return Err(cannot_spread(why));
+    }
+    if s.sharding.has_executed() && s.transaction() == IDLE && !batch_opening::may_leave(s, w) {
+        batch_opening::open(s, w);
+        return Ok(false);
     }
     if !s.replies().is_settled() || (s.has_server() && s.transaction() == IDLE) {
         checkout::leave_reader(s, w);
@@ -71,8 +79,11 @@ pub fn begin(
     if !s.replies().is_settled() {
         return Ok(false);
     }
-    let owner = if s.status() == IDLE { TransactionOwner::Weir } else { TransactionOwner::Client };
-    if owner == TransactionOwner::Weir {
+    let owner = match (s.status(), end) {
+        (IDLE, WriteEnd::OfClient) => TransactionOwner::Weir,
+        _ => TransactionOwner::Client,
+    };
+    if s.status() == IDLE {
         if s.has_server() {
             return Err(cannot_spread("its session holds a server connection (SHOW pool_sessions)"));
         }
@@ -80,21 +91,26 @@ pub fn begin(
         let begin = w.statements.borrow_mut().of_text(begin);
         s.lazy_begin.defer(begin);
         s.sharding.begin();
+        if end != WriteEnd::OfClient {
+            s.sharding.open_batch();
+        }
     }
     s.intake.replay.iter_mut().for_each(|record| record.spoil());
     let parts = parts(s);
-    s.sharding.write = Some(Box::new(SpreadWrite::new(shards, owner, parts)));
+    let mut write = SpreadWrite::new(shards, owner, parts);
+    write.end = end;
+    s.sharding.write = Some(Box::new(write));
     Ok(true)
 }
 
-fn refusal(s: &mut Session, w: &Context, statement: &Statement, asks_time: bool) -> Option<&'static str> {
+fn refusal(s: &mut Session, w: &Context, (statement, asks_time): (&Statement, bool), end: WriteEnd) -> Option<&'static str> {
     if !participants::spans_shards(&w.peek_config(), &s.account.known) {
         return Some(NOT_SPANNED);
     }
-    if s.sharding.has_executed() {
-        return Some("another statement was executed before it, and no Sync came between them");
-    }
     if is_definition(statement) {
+        if s.sharding.has_executed() || end != WriteEnd::OfClient {
+            return Some("definitions are changed by one statement up to a Sync");
+        }
         if s.status() != IDLE {
             return Some("definitions are changed outside of transaction blocks only");
         }
@@ -109,6 +125,13 @@ fn refusal(s: &mut Session, w: &Context, statement: &Statement, asks_time: bool)
     }
     let spans =
         if is_definition(statement) { s.pin().is_none() && s.state.listening.is_none() } else { participants::may_span(s, w) };
+    let goes_on =
+        |s: &mut Session| participants::may_go_on(s, w) || batch_opening::may_leave(s, w) || batch_opening::may_open(s, w);
+    if s.sharding.has_executed() && !goes_on(s) {
+        return Some(
+            "another statement was executed before it, without a Sync between them, and may have left something on one server",
+        );
+    }
     (!spans).then_some(
         "its transaction is not READ COMMITTED, or has used cursors, SET or the like, or its session listens or holds state",
     )
@@ -264,6 +287,26 @@ pub fn hold_others(s: &mut Session) {
     }
 }
 
+/// Comes behind the client's Execute. Where other statements follow it, a Sync of Weir's ends the answers of this one.
+#[cold]
+pub fn after_execute(s: &mut Session, w: &Context) {
+    let Some(write) = s.sharding.write.as_mut().filter(|write| write.end == WriteEnd::OfExecute) else { return };
+    write.end = WriteEnd::OfOwnSync;
+    s.expect(ExpectedReply::SyncOurs);
+    write::bare(s.up.extra(&w.buffers), front::SYNC);
+    s.raise_barrier();
+    timing::asked(s, w);
+}
+
+/// The answers of a statement that others follow are all there. If they are not one, the transaction must fail.
+#[cold]
+pub fn on_own_sync(s: &mut Session, w: &Context) {
+    let Some(write) = s.sharding.write.take_if(|write| write.end == WriteEnd::OfOwnSync) else { return };
+    if let WriteStep::Spoiled(fault) = write.step {
+        failing_parse::send(s, w, SubstituteFault { parameters: None, fault });
+    }
+}
+
 /// Forgets a statement whose message is refused. A transaction of Weir's own is rolled back.
 #[cold]
 pub fn abandon(s: &mut Session) {
@@ -288,7 +331,8 @@ pub fn outcome_for(owner: Option<TransactionOwner>, outcome: LossOutcome) -> Los
     }
 }
 
-fn roll_back_own(s: &mut Session) {
+/// Rolls a transaction of Weir's own back on all servers.
+pub(crate) fn roll_back_own(s: &mut Session) {
     let is_at_rest = s.replies().is_settled() && !s.up.has_pending();
     if let Some(SessionServer { conn, .. }) = s.server.take() {
         s.host.park(&conn);
@@ -368,7 +412,9 @@ fn status_behind(here: &[u8]) -> StatusBehind {
 
 /// Weir's transaction is committed everywhere.
 pub fn committed(s: &mut Session) {
-    s.sharding.write.iter_mut().for_each(|write| write.step = WriteStep::Committed);
+    if !s.sharding.end_batch() {
+        s.sharding.write.iter_mut().for_each(|write| write.step = WriteStep::Committed);
+    }
 }
 
 /// Weir's transaction is not committed, and its client hears why.
@@ -381,7 +427,7 @@ pub fn not_committed(s: &mut Session, fault: ErrorReport) {
 #[cold]
 pub fn commit_broke(s: &mut Session, w: &Context, fault: &ErrorReport) {
     participants::abandon(s);
-    s.sharding.write = None;
+    (s.sharding.write, s.sharding.batch) = (None, BatchStep::None);
     let lost = s.lose(w, MessageFate::Unknown);
     s.lazy_begin.end();
     let Some((conn, owed)) = lost else { return };

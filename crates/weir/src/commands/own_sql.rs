@@ -18,7 +18,7 @@ use crate::runtime::user_roles;
 use crate::server::{inquiry, shard_gate, xid_status};
 use crate::traffic::{ask_outcome, shard_commit, timeouts};
 use weir_session::session_state::{client_settings, server_defaults, state_question};
-use weir_session::sharding::{reference_steps, savepoint_stack};
+use weir_session::sharding::{batch_opening, reference_steps, savepoint_stack};
 use weir_session::signals::process_ids;
 use weir_session::{lazy_begin, sequences};
 
@@ -301,6 +301,12 @@ pub const PLACES: &[SqlPlace] = &[
         ..CLIENTS
     },
     SqlPlace {
+        file: "session/src/sharding/batch_opening.rs",
+        purpose: "Makes a transaction of statements up to a Sync that go to several shards.",
+        texts: begin,
+        ..CLIENTS
+    },
+    SqlPlace {
         file: "session/src/sharding/savepoint_stack.rs",
         purpose: "The client's savepoints on each shard of its transaction.",
         texts: savepoint_stack::own_texts,
@@ -363,6 +369,10 @@ fn catalog_texts() -> Vec<String> {
 
 fn start() -> Vec<String> {
     vec![conn_opening::START.to_owned()]
+}
+
+fn begin() -> Vec<String> {
+    vec![batch_opening::BEGIN.to_owned()]
 }
 
 fn reads() -> Vec<String> {

@@ -21,7 +21,7 @@ use weir_session::fault::{ErrorReport, sqlstate};
 use weir_session::metrics::WorkerCounter;
 use weir_session::participants::shard_parts::{CommitPhase, PreparedEnd};
 use weir_session::participants::{self, commit_steps};
-use weir_session::sharding::write_steps;
+use weir_session::sharding::{batch_steps, write_steps};
 
 /// Longest wait for one answer. Meanwhile connections to other shards, and their locks, are held: a server that hangs must not keep them for long.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
@@ -81,7 +81,7 @@ async fn step_on(served: &mut ServedSession) -> Result<(), ErrorReport> {
     }
 }
 
-/// Commits the transaction of one statement that each shard has carried out, begun by Weir itself. An error ends the session. Not cancel safe.
+/// Commits a transaction that Weir itself has begun: of one statement that each shard has carried out, or of the statements up to a Sync. An error ends the session. Not cancel safe.
 async fn commit_own(served: &mut ServedSession) -> Result<(), ErrorReport> {
     let decides = match prepare_all(served).await {
         Ok((decides, conns)) => {
@@ -99,7 +99,9 @@ async fn commit_own(served: &mut ServedSession) -> Result<(), ErrorReport> {
             PreparedEnd::Commit
         }
         Err(CommitFailure::RolledBack(fault)) => {
-            write_steps::not_committed(&mut served.s, fault);
+            if !batch_steps::tell_failure(&mut served.s, &served.w, &fault) {
+                write_steps::not_committed(&mut served.s, fault);
+            }
             PreparedEnd::RollBack
         }
         Err(CommitFailure::Unknown(fault)) => {

@@ -99,6 +99,7 @@ mod salts;
 mod sequences;
 mod session_state;
 mod sessions;
+mod shard_batches;
 mod shard_command;
 mod shard_copies;
 mod shard_copy;

@@ -315,21 +315,9 @@ fn statements_that_the_shards_cannot_carry_out_together_are_refused() {
         assert!(failure.message.contains(why), "{earlier:?}: {failure:?}");
     }
     // By the messages of the extended protocol.
-    let run = || [wire::bind("", "s", &[]), wire::execute("", 0)].concat();
-    let read = || [wire::parse("", "select 1"), wire::bind("", "", &[]), wire::execute("", 0)].concat();
     for messages in [
-        [run(), run(), wire::sync()].concat(),
-        [run(), read(), wire::sync()].concat(),
-        [
-            wire::parse("", "update accounts set note = 'own' where id = 1"),
-            wire::bind("", "", &[]),
-            wire::execute("", 0),
-            run(),
-            wire::sync(),
-        ]
-        .concat(),
         [wire::bind("p", "s", &[]), wire::execute("p", 0), wire::sync()].concat(),
-        [run(), wire::flush(), wire::sync()].concat(),
+        [wire::bind("", "s", &[]), wire::flush(), wire::execute("", 0), wire::sync()].concat(),
     ] {
         for is_block in [false, true] {
             let mut client = spread.client();
