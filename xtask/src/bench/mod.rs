@@ -108,9 +108,9 @@ pub struct Arguments {
     /// pgbench's scale
     #[arg(long, default_value_t = 10)]
     scale: u32,
-    /// Hold the primary and each standby to 15 % of a core by control groups, as if each had a machine of its own; needs root
-    #[arg(long, conflicts_with = "keep")]
-    hold: bool,
+    /// Hold the primary and each standby to hundredths of a core by control groups, as if each had a machine of its own; needs root
+    #[arg(long, value_name = "HUNDREDTHS", conflicts_with = "keep", value_parser = clap::value_parser!(u32).range(5..=100))]
+    hold: Option<u32>,
     /// Decides the order within the rounds
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -184,8 +184,10 @@ impl<'a> Bench<'a> {
         let cluster = server::start(arguments.scale)?;
         let is_spread = workloads.iter().any(|workload| !workload.stage.has_one_server());
         let spread = is_spread.then(|| server::start_spread(arguments.scale)).transpose()?;
-        let groups =
-            spread.iter().filter(|_| arguments.hold).map(hold).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
+        let groups = match (&spread, arguments.hold) {
+            (Some(cluster), Some(core_percent)) => hold(cluster, core_percent)?,
+            _ => Vec::new(),
+        };
         let launcher = Launcher {
             folder: folder.0.clone(),
             account,
@@ -233,8 +235,8 @@ impl<'a> Bench<'a> {
 }
 
 /// Holds each server of a cluster to a share of a core.
-fn hold(cluster: &Cluster) -> Result<Vec<NodeGroup>> {
-    let own = OwnGroups::of_processor()?;
+fn hold(cluster: &Cluster, core_percent: u32) -> Result<Vec<NodeGroup>> {
+    let own = OwnGroups::of_processor(core_percent)?;
     let held = cluster.servers().iter().enumerate().map(|(at, server)| {
         let group = NodeGroup::make(&own, &at.to_string())?;
         group.take(server.pid().context("a server is gone")?)?;

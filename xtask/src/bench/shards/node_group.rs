@@ -29,12 +29,12 @@ const LEAVE_LIMIT: Duration = Duration::from_secs(10);
 const CONTROLLERS: [&str; 3] = ["memory", "blkio", "cpu"];
 
 /// Controller, file and value of each limit; the file that says the period comes before the one that divides it.
-fn limits(disk: &str) -> [(&'static str, &'static str, String); 4] {
+fn limits(disk: &str, core_percent: u32) -> [(&'static str, &'static str, String); 4] {
     [
         ("memory", "memory.limit_in_bytes", MEMORY_BYTES.to_string()),
         ("blkio", "blkio.throttle.read_iops_device", format!("{disk} {READS}")),
         ("cpu", "cpu.cfs_period_us", PERIOD_MICROS.to_string()),
-        ("cpu", "cpu.cfs_quota_us", (PERIOD_MICROS / 100 * CORE_PERCENT).to_string()),
+        ("cpu", "cpu.cfs_quota_us", (PERIOD_MICROS / 100 * core_percent).to_string()),
     ]
 }
 
@@ -44,6 +44,7 @@ pub struct OwnGroups {
     folders: Vec<(&'static str, PathBuf)>,
     /// Major and minor number of the disk whose reads are counted.
     disk: String,
+    core_percent: u32,
 }
 
 impl OwnGroups {
@@ -51,22 +52,22 @@ impl OwnGroups {
     ///
     /// Error: a controller is missing or is of version 2, a group cannot be made, or `data` lies on no disk.
     pub fn find(data: &Path) -> Result<Self> {
-        Self::of(&CONTROLLERS, disk_of(data)?)
+        Self::of(&CONTROLLERS, disk_of(data)?, CORE_PERCENT)
     }
 
-    /// Groups of this process, for servers that are held to a share of a core only. Error: as `find`.
-    pub fn of_processor() -> Result<Self> {
-        Self::of(&["cpu"], String::new())
+    /// Groups of this process, for servers that are held to hundredths of a core only. Error: as `find`.
+    pub fn of_processor(core_percent: u32) -> Result<Self> {
+        Self::of(&["cpu"], String::new(), core_percent)
     }
 
-    fn of(controllers: &[&'static str], disk: String) -> Result<Self> {
+    fn of(controllers: &[&'static str], disk: String, core_percent: u32) -> Result<Self> {
         let (mounts, own) = (fs::read_to_string("/proc/mounts")?, fs::read_to_string("/proc/self/cgroup")?);
         let folder = |controller: &'static str| -> Result<(&'static str, PathBuf)> {
             let folder = folder_of(&mounts, &own, controller, Path::exists);
             Ok((controller, folder.with_context(|| format!("no controller {controller} of cgroups, version 1"))?))
         };
         let folders = controllers.iter().copied().map(folder).collect::<Result<_>>()?;
-        let groups = Self { folders, disk };
+        let groups = Self { folders, disk, core_percent };
         NodeGroup::make(&groups, "try").map(|_| groups)
     }
 }
@@ -84,7 +85,7 @@ impl NodeGroup {
             let folder = folder.join(format!("weir-bench-{}-{name}", std::process::id()));
             fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
             group.folders.push(folder.clone());
-            for (_, file, value) in limits(&own.disk).iter().filter(|(of, ..)| of == controller) {
+            for (_, file, value) in limits(&own.disk, own.core_percent).iter().filter(|(of, ..)| of == controller) {
                 let path = folder.join(file);
                 fs::write(&path, value).with_context(|| format!("cannot write {value} to {}", path.display()))?;
             }
