@@ -266,6 +266,51 @@ fn reads_that_had_to_wait_are_counted_by_relation() {
     assert!(rows.iter().all(|row| row[1] != "quiet"), "{rows:?}");
 }
 
+/// Two proxies that follow the log, and read on the standby what does not change.
+fn followers(cluster: &Owned, more: &str) -> [Proxy; 2] {
+    let on = format!("causal_wait = 1ms\nmemqcache_invalidation = wal\n{more}");
+    let proxies = [(); 2].map(|()| Proxy::start(cluster, &on));
+    for proxy in &proxies {
+        // The first read has the log followed.
+        wait_until("the log to be followed", || {
+            port_of(proxy, "quiet");
+            show(&mut fresh(proxy), "pool_cache_wal", "state") == ["following"]
+        });
+        wait_until("reads to go to a standby again", || port_of(proxy, "quiet") != cluster.primary().port().to_string());
+    }
+    proxies
+}
+
+#[test]
+fn each_kind_of_write_past_weir_or_through_another_counts_when_the_log_tells_of_it() {
+    // No log tells of the rows of a materialised view.
+    let is_told = |(_, write): &&(&str, &str)| !write.contains("refresh materialized view");
+    let of_one: Vec<(&str, Vec<&str>)> = WRITES.iter().filter(is_told).map(|(read, write)| (*read, vec![*write])).collect();
+    let of_several: Vec<(&str, Vec<&str>)> = cache_wal::WRITES.iter().map(|(read, writes)| (*read, writes.to_vec())).collect();
+    for (objects, kinds, more) in
+        [(&[OBJECTS][..], of_one, ""), (cache_wal::OBJECTS, of_several, "memory_cache_enabled = on\nworker_threads = 2")]
+    {
+        let cluster = cache_wal::logical(1);
+        let primary = cluster.primary();
+        objects.iter().for_each(|text| drop(primary.query(text).unwrap()));
+        primary.query("create table quiet as select 1 as a").unwrap();
+        cluster.wait_caught_up().unwrap();
+        cluster.standbys()[0].pause_replay().unwrap();
+        let [one, other] = followers(&cluster, more);
+        let past = || Raw::tcp(primary.port()).log_in("postgres", "postgres", &[]).unwrap();
+        let mut direct = past();
+        for (at, (read, writes)) in kinds.iter().enumerate() {
+            let mut writer = if at % 2 == 0 { fresh(&other) } else { past() };
+            writes.iter().for_each(|text| writer.run(text));
+            let expected = direct.value(read);
+            wait_until("the log to tell of it", || fresh(&one).value(read) == expected);
+            for way in WAYS {
+                assert_eq!(read_by(way, &mut fresh(&one), read), expected, "{read} after {writes:?}, {way:?}, {more}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_write_past_weir_or_through_another_counts_when_the_log_tells_of_it() {
     for more in ["", "memory_cache_enabled = on"] {
@@ -276,16 +321,7 @@ fn a_write_past_weir_or_through_another_counts_when_the_log_tells_of_it() {
         }
         cluster.wait_caught_up().unwrap();
         cluster.standbys()[0].pause_replay().unwrap();
-        let on = format!("causal_wait = 1ms\nmemqcache_invalidation = wal\n{more}");
-        let (one, other) = (Proxy::start(&cluster, &on), Proxy::start(&cluster, &on));
-        for proxy in [&one, &other] {
-            // The first read has the log followed.
-            wait_until("the log to be followed", || {
-                port_of(proxy, "quiet");
-                show(&mut fresh(proxy), "pool_cache_wal", "state") == ["following"]
-            });
-            wait_until("reads to go to a standby again", || port_of(proxy, "quiet") != primary.port().to_string());
-        }
+        let [one, other] = followers(&cluster, more);
         for (table, count) in [("t", 1), ("t", 2), ("past", 1), ("past", 2)] {
             let write = format!("insert into {table} values (1)");
             match table {
