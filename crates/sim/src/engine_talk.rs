@@ -16,7 +16,7 @@ pub enum EngineQuestion {
 pub struct EngineTalk {
     /// Questions so far.
     pub asked: u64,
-    /// Those of the time before the process played this member: nobody waits for them.
+    /// Answers of the time before the process played this member: nobody waits for them.
     pub asked_before: u64,
     /// The change whose answer is awaited.
     pub change: Option<u64>,

@@ -311,7 +311,7 @@ impl World {
         host.engine.begin();
         host.address = Some(AddressKeeper::of(before, clock));
         if before.is_none_or(|before| !before.holds_address) {
-            // What a process before left.
+            // A process before left it.
             self.kernels[seat].obey(KernelCall::Remove, clock, 0);
         }
         self.keep_address(at);

@@ -247,7 +247,7 @@ impl SessionSharding {
         self.bound = self.bound.max(now);
     }
 
-    /// What was bound behind the last Sync.
+    /// Statements that were bound behind the last Sync.
     #[inline]
     pub fn bound(&self) -> BoundStatements {
         self.bound

@@ -406,7 +406,7 @@ fn a_client_that_leaves_in_the_middle_leaves_nothing() {
         wait_until("all parts to end", || is_over(&spread));
         assert_eq!(count(&spread), 0);
     }
-    // One that has ended only its sending gets all answers.
+    // A client that has ended only its sending gets all answers.
     let mut client = spread.client();
     client.send(&[insert(&ids[2]), insert(&ids[1]), insert(&ids[0]), wire::sync()].concat());
     client.half_close_if_open();

@@ -154,7 +154,7 @@ fn the_engine_follows_rights_and_takes_none() {
     assert_eq!(spread.client_of("reporter").error("select count(*) from accounts").sqlstate, "42501");
     spread.everywhere("grant select on accounts to reporter");
     wait_until("the engine to follow", || spread.client_of("reporter").try_value("select count(*) from accounts").is_ok());
-    // Who takes the right of the engine's role keeps it taken.
+    // A right that is taken from the role of the engine stays taken.
     let may = "select has_table_privilege('weir_engine', 'accounts', 'select')";
     spread.server(0).query("revoke select on accounts from weir_engine").unwrap();
     wait_until("the log", || spread.proxy.log().contains("\"weir_engine\" may not read all spread tables"));

@@ -71,7 +71,7 @@ const GROUND: [&str; 7] = [
 /// Rights of the role that reads the shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReaderRights {
-    /// Those that it lacks are given.
+    /// The role is given what it lacks.
     Given,
     /// A lack is an error: somebody may have taken them.
     Needed,
@@ -418,7 +418,7 @@ const PREPARED: ShardView = ShardView {
     shown: ", p.gid, p.database",
 };
 
-/// Who plans a read of it asks each shard for an estimate, in the transaction that later reads use, and reads no row. The relation is any small one.
+/// The plan of a read of it asks each shard for an estimate, in the transaction that later reads use. No row is read. The relation is any small one.
 const SHARDS: ShardView = ShardView {
     name: "shards",
     columns: "oid pg_catalog.oid",
