@@ -294,9 +294,9 @@ fn each_kind_of_write_past_weir_or_through_another_counts_when_the_log_tells_of_
         let primary = cluster.primary();
         objects.iter().for_each(|text| drop(primary.query(text).unwrap()));
         primary.query("create table quiet as select 1 as a").unwrap();
+        let [one, other] = followers(&cluster, more);
         cluster.wait_caught_up().unwrap();
         cluster.standbys()[0].pause_replay().unwrap();
-        let [one, other] = followers(&cluster, more);
         let past = || Raw::tcp(primary.port()).log_in("postgres", "postgres", &[]).unwrap();
         let mut direct = past();
         for (at, (read, writes)) in kinds.iter().enumerate() {
