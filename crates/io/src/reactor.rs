@@ -371,6 +371,11 @@ impl Reactor {
         self.with_ring((), |ring| ring.close(token, self));
     }
 
+    /// As `close`, but ends the sending before.
+    pub fn end(&self, token: SocketToken) {
+        self.with_ring((), |ring| ring.end(token, self));
+    }
+
     /// Only a closed epoll could refuse.
     #[inline]
     pub fn forget(&self, stream: &impl AsRawFd, slot: &SocketSlot) {

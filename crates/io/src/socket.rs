@@ -510,11 +510,7 @@ impl Socket {
     /// Closes at once. A drop delays the close in a ring to its next sweep and sends no TLS alert.
     #[inline]
     pub fn close(mut self, reactor: &Reactor) {
-        if let Some(tls) = &self.tls {
-            let mut tls = tls.borrow_mut();
-            tls.close();
-            let _ = self.send_out(&mut tls, reactor);
-        }
+        self.say_close(reactor);
         if let EventLoopPlace::Ring(token) = std::mem::replace(&mut self.home, EventLoopPlace::Nowhere) {
             reactor.close(token);
         }
@@ -522,7 +518,7 @@ impl Socket {
 
     /// Sends a last message and closes. Reads first: a close with unread bytes is a reset, which may lose the message. Bytes that
     /// arrive after the last read cause one, too, but the peer sees the end first.
-    pub fn part(self, reactor: &Reactor, words: &[u8]) {
+    pub fn part(mut self, reactor: &Reactor, words: &[u8]) {
         let _ = self.try_write(reactor, words, &[]);
         if self.tls.is_none() && self.is_sent(reactor) {
             let _ = rustix::net::shutdown(self.stream.fd(), rustix::net::Shutdown::Write);
@@ -534,7 +530,24 @@ impl Socket {
                 Ok(ReadOutcome::Nothing | ReadOutcome::End) | Err(_) => break,
             }
         }
-        self.close(reactor);
+        self.say_close(reactor);
+        match std::mem::replace(&mut self.home, EventLoopPlace::Nowhere) {
+            EventLoopPlace::Ring(token) => reactor.end(token),
+            home => {
+                // An error means that the connection is over.
+                let _ = rustix::net::shutdown(self.stream.fd(), rustix::net::Shutdown::Write);
+                self.home = home;
+            }
+        }
+    }
+
+    /// Sends the alert that closes a connection of TLS.
+    fn say_close(&self, reactor: &Reactor) {
+        if let Some(tls) = &self.tls {
+            let mut tls = tls.borrow_mut();
+            tls.close();
+            let _ = self.send_out(&mut tls, reactor);
+        }
     }
 
     /// Cancel safe. `TimedOut` at the deadline.

@@ -57,6 +57,8 @@ pub struct SendProgress {
 enum SocketFate {
     Stay,
     Close,
+    /// As `Close`, and the peer sees the end before a reset.
+    End,
     Release,
 }
 
@@ -384,6 +386,11 @@ impl<M> Ring<M> {
         self.part(token, SocketFate::Close, host);
     }
 
+    /// As `close`, but ends the sending first: a close with unread bytes is a reset, at which the peer may lose what it has not read.
+    pub fn end(&mut self, token: SocketToken, host: &impl RingHost<Mark = M>) {
+        self.part(token, SocketFate::End, host);
+    }
+
     /// `RingHost::released` reports the socket's end in the ring.
     pub fn release(&mut self, token: SocketToken, host: &impl RingHost<Mark = M>) {
         self.part(token, SocketFate::Release, host);
@@ -430,8 +437,13 @@ impl<M> Ring<M> {
         while let Some(chunk) = gone.unread.pop_front() {
             host.spent(SendBuffer::Buffer(chunk.buffer));
         }
-        if gone.fate == SocketFate::Release {
-            host.released(gone.mark);
+        match gone.fate {
+            SocketFate::Release => host.released(gone.mark),
+            SocketFate::End => {
+                // SAFETY: the descriptor is open as long as `gone`. An error means that the connection is over.
+                unsafe { libc::shutdown(gone.fd, libc::SHUT_WR) };
+            }
+            SocketFate::Stay | SocketFate::Close => {}
         }
     }
 
