@@ -101,7 +101,8 @@ fn leave_shard(s: &mut Session, w: &Context) -> ConnKeeping {
     let is_over = s.replies().is_settled();
     let is_executed = s.sharding.has_executed() && !participants::may_go_on(s, w) && !batch_opening::may_leave(s, w);
     if is_executed && batch_opening::may_open(s, w) {
-        return ConnKeeping::Decided(Some(batch_opening::open(s, w)));
+        let waits = batch_opening::must_wait(s);
+        return ConnKeeping::Decided(Some(if waits { MessageFlow::Hold } else { batch_opening::open(s, w) }));
     }
     if is_executed || (is_over && (s.transaction() != IDLE || s.pin().is_some())) {
         return ConnKeeping::Decided(participants::change_shard(s, w).then(|| again(s)));

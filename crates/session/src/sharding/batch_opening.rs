@@ -41,6 +41,12 @@ pub fn may_open(s: &mut Session, w: &Context) -> bool {
     is_implicit && is_movable && s.sharding.has_executed() && !s.sharding.is_tied() && participants::may_span(s, w)
 }
 
+/// True if the answer to messages before the last Sync is not there yet: its end would pass for that of the transaction.
+#[cold]
+pub fn must_wait(s: &Session) -> bool {
+    s.replies().owed().readies > 0
+}
+
 /// Makes a block of what ran since the last Sync. The client's message waits, and is looked at again.
 #[cold]
 pub fn open(s: &mut Session, w: &Context) -> MessageFlow {

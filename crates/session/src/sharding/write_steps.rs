@@ -70,7 +70,9 @@ pub fn begin(
         return Err(cannot_spread(why));
     }
     if s.sharding.has_executed() && s.transaction() == IDLE && !batch_opening::may_leave(s, w) {
-        batch_opening::open(s, w);
+        if !batch_opening::must_wait(s) {
+            batch_opening::open(s, w);
+        }
         return Ok(false);
     }
     if !s.replies().is_settled() || (s.has_server() && s.transaction() == IDLE) {

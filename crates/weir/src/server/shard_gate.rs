@@ -51,7 +51,7 @@ pub const LOOK: &str = "EXPLAIN (COSTS FALSE) SELECT FROM weir_shard.shards";
 const ENDED: &str = "SELECT pg_catalog.nextval('weir_shard.commits_ended'::pg_catalog.regclass); ROLLBACK";
 
 /// Class of SQLSTATEs of lost connections: of the engine to a shard.
-const CONNECTION_CLASS: &str = "08";
+pub const CONNECTION_CLASS: &str = "08";
 
 /// SQLSTATE of a table that is not there.
 const NO_TABLE: &str = "42P01";

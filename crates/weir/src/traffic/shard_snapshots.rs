@@ -3,7 +3,7 @@
 use crate::runtime::pool::conn_opening;
 use crate::runtime::pool::server_conn::OpenError;
 use crate::runtime::pool::server_conn::shard_gates::GateSide;
-use crate::server::shard_gate::{GatePass, LOOK, SHARDS, hold_limit, no_answer};
+use crate::server::shard_gate::{CONNECTION_CLASS, GatePass, LOOK, SHARDS, hold_limit, no_answer};
 use crate::traffic::served::ServedSession;
 use std::time::Instant;
 use weir_session::fault::{ErrorReport, sqlstate};
@@ -53,12 +53,23 @@ async fn look(served: &mut ServedSession, pass: &GatePass) -> Result<(), ErrorRe
         }
         (Err(error @ OpenError::Refused { .. }), _) => {
             engine_snapshots::not_taken(&mut served.s, conn, upstream);
-            Err(error.fault())
+            Err(fault_of(&error))
         }
         (Err(_), _) => {
             engine_snapshots::lost(&mut served.s, &served.w, conn, upstream);
             Err(ErrorReport::error(sqlstate::CONNECTION_FAILURE, no_answer(&served.w)).detail(SHARDS))
         }
+    }
+}
+
+/// The error of the engine, which may not reach a shard.
+#[cold]
+fn fault_of(error: &OpenError) -> ErrorReport {
+    match error {
+        OpenError::Refused { sqlstate, .. } if sqlstate.starts_with(CONNECTION_CLASS) => {
+            error.fault().detail(SHARDS).hint("Run the statement again when the shard is back.")
+        }
+        _ => error.fault(),
     }
 }
 

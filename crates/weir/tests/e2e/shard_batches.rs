@@ -445,3 +445,26 @@ fn a_shard_that_is_lost_in_the_middle_leaves_nothing() {
         wait_until("all parts to end", || is_over(&spread));
     }
 }
+
+#[test]
+fn a_batch_behind_messages_that_are_not_answered_yet_waits_for_their_end() {
+    let spread = ground("transaction_replay = on\n");
+    let ids = free_ids(&spread);
+    for before in [
+        wire::query("update accounts set balance = balance where id = 3"),
+        wire::query("show work_mem"),
+        [statement("select 1", &[]), wire::sync()].concat(),
+    ] {
+        for end in [insert(&ids[1]), statement("select 1", &[])] {
+            let mut client = spread.client();
+            client.send(&[before.clone(), statement("show work_mem", &[]), insert(&ids[2]), end, wire::sync()].concat());
+            assert_eq!(told(&client.until_ready()).errors, Vec::<String>::new());
+            let answer = told(&client.until_ready());
+            assert_eq!((answer.errors, answer.status), (Vec::new(), b'I'));
+            assert_eq!(answer.answer.said[..2], ["SHOW", "INSERT 0 1"]);
+            let delete = format!("delete from accounts where id in ({}, {})", ids[1], ids[2]);
+            client.run(&delete);
+            assert_eq!(count(&spread), 0);
+        }
+    }
+}

@@ -45,7 +45,10 @@ pub fn followed(table: &TableName, wanted: &[EngineColumn], there: &[EngineColum
         there.iter().zip(wanted).map(|(old, new)| EngineColumn { name: new.name.clone(), ..old.clone() }).collect()
     } else {
         let is_wanted = |old: &EngineColumn| wanted.iter().any(|new| new.name == old.name && new.is_of_type(old));
-        let (kept, gone): (Vec<_>, Vec<_>) = there.iter().cloned().partition(is_wanted);
+        let (mut kept, mut gone): (Vec<_>, Vec<_>) = there.iter().cloned().partition(is_wanted);
+        // New columns come last, so that those behind one that is missing here go, too, and come again.
+        let in_place = kept.iter().zip(wanted).take_while(|(old, new)| old.name == new.name).count();
+        gone.extend(kept.drain(in_place..));
         statements.extend(gone.iter().map(|old| format!("ALTER TABLE {table} DROP COLUMN {}", quote_name(&old.name))));
         kept
     };
@@ -97,6 +100,12 @@ mod tests {
             ("id int!, a text", "id int!", &["DROP COLUMN \"a\""]),
             ("a text, id int!, b int", "id int!, b int, c text", &["DROP COLUMN \"a\"", "ADD COLUMN \"c\" text"]),
             ("id int!, a text", "id int!, a int", &["DROP COLUMN \"a\"", "ADD COLUMN \"a\" int"]),
+            // One was renamed, and another one is gone.
+            (
+                "id int!, a int, b int, c int",
+                "id int!, d int, c int",
+                &["DROP COLUMN \"a\"", "DROP COLUMN \"b\"", "DROP COLUMN \"c\"", "ADD COLUMN \"d\" int", "ADD COLUMN \"c\" int"],
+            ),
             ("id int!, a text!", "id int!, a text", &["ALTER COLUMN \"a\" DROP NOT NULL"]),
             (
                 "id int!, a text",
