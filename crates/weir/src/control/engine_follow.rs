@@ -17,7 +17,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_session::catalogs::KnownDatabase;
 
-/// A run that failed is tried again after so long, and after twice the time each time that it fails.
+/// A run that failed is tried again after so long, and after twice the time each time that it fails. No run begins sooner behind another one: whoever
+/// owns a table could have the engine made ready without a pause.
 const RETRY_MIN: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
@@ -25,6 +26,7 @@ const RETRY_MAX: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub struct EngineFollow {
     is_under_way: Rc<Cell<bool>>,
+    last_began: Option<Instant>,
     last: Option<FollowRun>,
 }
 
@@ -52,6 +54,7 @@ impl EngineFollow {
         let retry = same.as_ref().map_or(RETRY_MIN, |last| (last.retry * 2).min(RETRY_MAX));
         let told = same.map(|last| last.told).unwrap_or_default();
         self.last = Some(FollowRun { change: change.clone(), began: Instant::now(), retry, told: told.clone() });
+        self.last_began = Some(Instant::now());
         self.is_under_way.set(true);
         let (end, ended) = (self.is_under_way.clone(), self.is_under_way.clone());
         let (own, name) = (c.clone(), database.clone());
@@ -62,9 +65,10 @@ impl EngineFollow {
         supervised::run(c, format!("the engine of database \"{}\"", database.name), task, move || end.set(false));
     }
 
-    /// A state that was tried waits for its time, another one does not.
+    /// A state that was tried waits for its time, another one for the shortest.
     fn is_due(&self, change: &Fingerprint, now: Instant) -> bool {
-        self.last.as_ref().is_none_or(|last| last.change != *change || now >= last.began + last.retry)
+        let has_rested = self.last_began.is_none_or(|began| now >= began + RETRY_MIN);
+        has_rested && self.last.as_ref().is_none_or(|last| last.change != *change || now >= last.began + last.retry)
     }
 }
 
@@ -104,15 +108,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_that_failed_waits_and_another_one_does_not() {
+    fn a_state_that_failed_waits_and_another_one_only_a_moment() {
         let state = |word: &str| Fingerprint::of_rows(&vec![vec![Some(word.to_owned()); 4]]).unwrap();
         let began = Instant::now();
         let told = Rc::default();
         let run = FollowRun { change: state("a"), began, retry: RETRY_MIN * 4, told };
-        let follow = EngineFollow { last: Some(run), ..EngineFollow::default() };
+        let follow = EngineFollow { last: Some(run), last_began: Some(began), ..EngineFollow::default() };
         assert!(!follow.is_due(&state("a"), began + RETRY_MIN * 3));
         assert!(follow.is_due(&state("a"), began + RETRY_MIN * 4));
-        assert!(follow.is_due(&state("b"), began));
+        assert!(follow.is_due(&state("b"), began + RETRY_MIN) && !follow.is_due(&state("b"), began));
+        let followed = EngineFollow { last: None, ..follow };
+        assert!(!followed.is_due(&state("c"), began), "also behind a run that succeeded");
         assert!(EngineFollow::default().is_due(&state("a"), began));
     }
 }
