@@ -1,15 +1,24 @@
-//! May an UPDATE or DELETE be carried out on each shard by itself, so that all of them together do what one server with all rows does?
+//! May an UPDATE, DELETE or `INSERT ... SELECT` be carried out on each shard by itself, so that all of them together do what one server with all rows
+//! does?
 //!
-//! It may if each row of the sharded table is judged and changed by that row, reference tables and constants alone. The caller judges functions, triggers
-//! and what a text says of the time.
+//! It may if each row of the sharded table is judged and changed by that row, reference tables, constants, and rows of sharded tables with its key, which
+//! lie on its shard. Rows of a query that are inserted must each come of a row with their key. The caller judges functions, triggers and what a text says
+//! of the time.
+//!
+//! The proof for rows of other tables: for one row of the anchor (the row that is changed, or that an inserted one comes of) its key is a constant. Where
+//! the keys of all other sharded tables equal it, they are fixed by that constant, and only the rows of its shard count (`key_solver`).
 
 use std::fmt;
+use std::sync::Arc;
 
 use weir_sql::facts::QualifiedName;
 use weir_sql::key_terms::{
-    BlockShape, KeyTerms, OccurrenceSource, QueryBlock, StatementKind, TermProperties, TermProperty, WriteAction, WriteTerms,
+    BlockId, BlockShape, InsertedRows, KeyTerms, OccurrenceSource, QueryBlock, StatementKind, TermProperties, TermProperty,
+    WriteAction, WriteTerms,
 };
 
+use crate::key_names::NodeId;
+use crate::key_solver::KeySolver;
 use crate::sharded_table::{RelationKind, ShardedTable};
 
 /// A statement that each shard of a table carries out by itself.
@@ -38,6 +47,7 @@ pub enum AllShardsRefusal {
     SeveralWrites,
     KeyChanged,
     OtherSharded,
+    InsertedKey,
     SingleRelation,
     UnknownRelation,
     ComputedQuery,
@@ -54,8 +64,8 @@ const fn row(of: AllShardsRefusal, name: &'static str, sentence: &'static str) -
     RefusalRow { of, name, sentence }
 }
 
-const ROWS: [RefusalRow; 16] = [
-    row(AllShardsRefusal::NotUpdateOrDelete, "not_update_or_delete", "it is no UPDATE or DELETE"),
+const ROWS: [RefusalRow; 17] = [
+    row(AllShardsRefusal::NotUpdateOrDelete, "not_update_or_delete", "it is no UPDATE or DELETE, and inserts no rows of a query"),
     row(AllShardsRefusal::Explained, "explained", "EXPLAIN is about one server"),
     row(AllShardsRefusal::Samples, "samples", "TABLESAMPLE takes its sample of one server"),
     row(AllShardsRefusal::SystemColumns, "system_columns", "system columns such as ctid and tableoid differ from shard to shard"),
@@ -70,7 +80,16 @@ const ROWS: [RefusalRow; 16] = [
     ),
     row(AllShardsRefusal::SeveralWrites, "several_writes", "it writes to several tables"),
     row(AllShardsRefusal::KeyChanged, "key_changed", "it sets the shard key"),
-    row(AllShardsRefusal::OtherSharded, "other_sharded", "it reads a sharded table, too: rows of other shards would be missing"),
+    row(
+        AllShardsRefusal::OtherSharded,
+        "other_sharded",
+        "it reads a sharded table of whose rows some may lie on another shard: no condition has their key equal that of the changed or read rows",
+    ),
+    row(
+        AllShardsRefusal::InsertedKey,
+        "inserted_key",
+        "the key of the new rows is not the key of rows that the query reads, from a table that is spread alike",
+    ),
     row(AllShardsRefusal::SingleRelation, "single_relation", "it reads a table of shard 0 only"),
     row(
         AllShardsRefusal::UnknownRelation,
@@ -112,12 +131,13 @@ impl fmt::Display for AllShardsRefusal {
 
 impl std::error::Error for AllShardsRefusal {}
 
-/// Finds the shards of an UPDATE or DELETE that each of them may carry out by itself. `lookup` knows the relations that the text's names mean.
+/// Finds the shards of a statement that each of them may carry out by itself. `lookup` knows the relations that the text's names mean.
 pub fn all_shards<'c>(
     terms: &KeyTerms,
     lookup: impl Fn(&QualifiedName) -> RelationKind<'c>,
 ) -> Result<AllShards, AllShardsRefusal> {
-    if !matches!(terms.kind, StatementKind::Update | StatementKind::Delete) {
+    let is_kind = matches!(terms.kind, StatementKind::Update | StatementKind::Delete | StatementKind::Insert);
+    if !is_kind || terms.writes.iter().any(inserts_no_query) {
         return Err(AllShardsRefusal::NotUpdateOrDelete);
     }
     by_property(terms.properties)?;
@@ -127,7 +147,13 @@ pub fn all_shards<'c>(
         return Err(AllShardsRefusal::KeyChanged);
     }
     by_relation(terms, write, &lookup)?;
-    if terms.blocks.iter().any(|block| !is_write(block, write) && !is_same_everywhere(block)) {
+    let solver = KeySolver::new(terms, |block, at| sharded(terms, (block, at), &lookup));
+    if !solver.all_follow(anchor(terms, write, table, &solver)?) {
+        return Err(AllShardsRefusal::OtherSharded);
+    }
+    let reads_sharded = |block: &QueryBlock| relations(block).any(|name| matches!(lookup(name), RelationKind::Sharded(_)));
+    // A query with a sharded table is one about a single key, whose rows lie together.
+    if terms.blocks.iter().any(|block| !reads_sharded(block) && !is_same_everywhere(block)) {
         return Err(AllShardsRefusal::ComputedQuery);
     }
     let has_queries = terms.blocks.len() > 1 || terms.blocks.iter().any(|block| block.occurrences.len() > 1);
@@ -136,6 +162,55 @@ pub fn all_shards<'c>(
         return Err(AllShardsRefusal::OneShardOnly);
     }
     Ok(AllShards { shards, has_queries, returns: terms.properties.has(TermProperty::Returning) })
+}
+
+fn inserts_no_query(write: &WriteTerms) -> bool {
+    matches!(&write.action, WriteAction::Insert { rows, .. } if !matches!(rows, InsertedRows::Query(_)))
+}
+
+fn sharded<'c>(
+    terms: &KeyTerms,
+    (block, at): (BlockId, usize),
+    lookup: &impl Fn(&QualifiedName) -> RelationKind<'c>,
+) -> Option<Arc<ShardedTable>> {
+    match &terms.blocks[block].occurrences[at].source {
+        OccurrenceSource::Relation(name) => match lookup(name) {
+            RelationKind::Sharded(table) => Some(Arc::clone(table)),
+            RelationKind::Reference | RelationKind::Single | RelationKind::Unknown => None,
+        },
+        OccurrenceSource::Derived(_) | OccurrenceSource::Cte(_) | OccurrenceSource::Unknown => None,
+    }
+}
+
+/// The block of the statement itself, which is the first one. The target of UPDATE and DELETE is its last relation.
+const OWN_BLOCK: BlockId = 0;
+
+/// The key of the rows that are changed, or of which new ones come.
+fn anchor(
+    terms: &KeyTerms,
+    write: &WriteTerms,
+    table: &Arc<ShardedTable>,
+    solver: &KeySolver<'_>,
+) -> Result<NodeId, AllShardsRefusal> {
+    match &write.action {
+        WriteAction::Update { .. } | WriteAction::Delete => {
+            let last = terms.blocks[OWN_BLOCK].occurrences.len().checked_sub(1);
+            last.and_then(|last| solver.key_of(OWN_BLOCK, last)).ok_or(AllShardsRefusal::OtherSharded)
+        }
+        WriteAction::Insert { columns, rows: InsertedRows::Query(block), .. } => {
+            if !matches!(terms.blocks[*block].shape, BlockShape::Flat | BlockShape::Computed) {
+                return Err(AllShardsRefusal::ComputedQuery);
+            }
+            let named = if columns.is_empty() { &table.columns } else { columns };
+            let at = named.iter().position(|name| *name == table.key).ok_or(AllShardsRefusal::InsertedKey)?;
+            match solver.output_key(*block, at) {
+                // Another length or scale would change values.
+                Some((node, of)) if of.colocation == table.colocation && of.modifier == table.modifier => Ok(node),
+                Some(_) | None => Err(AllShardsRefusal::InsertedKey),
+            }
+        }
+        WriteAction::Insert { .. } => Err(AllShardsRefusal::NotUpdateOrDelete),
+    }
 }
 
 fn by_property(properties: TermProperties) -> Result<(), AllShardsRefusal> {
@@ -155,37 +230,29 @@ fn by_property(properties: TermProperties) -> Result<(), AllShardsRefusal> {
 
 fn sets_key(write: &WriteTerms, table: &ShardedTable) -> bool {
     match &write.action {
-        WriteAction::Update { sets } => sets.contains(&table.key),
+        WriteAction::Update { sets } | WriteAction::Insert { conflict_sets: sets, .. } => sets.contains(&table.key),
         WriteAction::Delete => false,
-        WriteAction::Insert { .. } => true,
     }
 }
 
-/// The table that is written must be the only sharded one, and stand in the text once.
+/// All relations must be sharded or reference tables, and the sharded ones stand where the key's place is looked for.
 fn by_relation<'c>(
     terms: &KeyTerms,
     write: &WriteTerms,
     lookup: &impl Fn(&QualifiedName) -> RelationKind<'c>,
 ) -> Result<(), AllShardsRefusal> {
-    let mut sharded = 0;
-    for name in terms.blocks.iter().flat_map(relations) {
+    let is_seen =
+        |name: &QualifiedName| *name == write.relation || terms.blocks.iter().flat_map(relations).any(|seen| seen == name);
+    for name in terms.blocks.iter().flat_map(relations).chain(&terms.relations) {
         match lookup(name) {
-            RelationKind::Sharded(_) => sharded += 1,
-            RelationKind::Reference => {}
-            RelationKind::Single => return Err(AllShardsRefusal::SingleRelation),
-            RelationKind::Unknown => return Err(AllShardsRefusal::UnknownRelation),
-        }
-    }
-    for name in &terms.relations {
-        match lookup(name) {
-            RelationKind::Sharded(_) if *name == write.relation => {}
+            RelationKind::Sharded(_) if is_seen(name) => {}
             RelationKind::Sharded(_) => return Err(AllShardsRefusal::OtherSharded),
             RelationKind::Reference => {}
             RelationKind::Single => return Err(AllShardsRefusal::SingleRelation),
             RelationKind::Unknown => return Err(AllShardsRefusal::UnknownRelation),
         }
     }
-    if sharded == 1 { Ok(()) } else { Err(AllShardsRefusal::OtherSharded) }
+    Ok(())
 }
 
 pub(crate) fn relations(block: &QueryBlock) -> impl Iterator<Item = &QualifiedName> {
@@ -193,12 +260,6 @@ pub(crate) fn relations(block: &QueryBlock) -> impl Iterator<Item = &QualifiedNa
         OccurrenceSource::Relation(name) => Some(name),
         OccurrenceSource::Derived(_) | OccurrenceSource::Cte(_) | OccurrenceSource::Unknown => None,
     })
-}
-
-/// True for the block of the UPDATE or DELETE itself, whose last relation is the target.
-fn is_write(block: &QueryBlock, write: &WriteTerms) -> bool {
-    let last = block.occurrences.last().map(|occurrence| &occurrence.source);
-    matches!(last, Some(OccurrenceSource::Relation(name)) if *name == write.relation)
 }
 
 /// True if the rows of a query hang on nothing but the rows of its relations, which each shard has alike: their order does not count.

@@ -222,6 +222,17 @@ impl<'t> KeyNames<'t> {
         KnownColumns::new(columns, completeness, &of.output_aliases)
     }
 
+    /// The key that a column of a query's result is, by its place.
+    pub(crate) fn output_at(&self, block: BlockId, at: usize) -> Option<NodeId> {
+        let outputs = self.outputs(block);
+        let has_star = self.terms.blocks[block].outputs.iter().any(|output| matches!(output, OutputColumn::Star { .. }));
+        // A star of unknown columns hides the places of those behind it.
+        if has_star && outputs.completeness == Completeness::OthersMayBe {
+            return None;
+        }
+        outputs.order.get(at).and_then(|(_, node)| *node)
+    }
+
     /// `None`: its columns are not known.
     fn star(&self, block: BlockId, of: Option<&QualifiedName>) -> Option<Vec<(String, Option<NodeId>)>> {
         let all = 0..self.terms.blocks[block].occurrences.len();

@@ -28,6 +28,14 @@ pub(crate) struct KeySolver<'t> {
     terms: &'t KeyTerms,
     names: KeyNames<'t>,
     nodes: Vec<KeyNode>,
+    tables: Vec<TableKey>,
+}
+
+/// The key of a sharded occurrence.
+struct TableKey {
+    block: BlockId,
+    occurrence: usize,
+    node: NodeId,
 }
 
 /// A sharded occurrence, and all constants that its key equals; none if it is not fixed.
@@ -39,7 +47,7 @@ pub(crate) struct FixedOccurrence {
 impl<'t> KeySolver<'t> {
     /// `table`: the sharded table of an occurrence, by block and place; `Err`: another relation, whose columns are not known.
     pub(crate) fn new(terms: &'t KeyTerms, table: impl Fn(BlockId, usize) -> Option<Arc<ShardedTable>>) -> KeySolver<'t> {
-        let mut solver = KeySolver { terms, names: KeyNames::new(terms), nodes: Vec::new() };
+        let mut solver = KeySolver { terms, names: KeyNames::new(terms), nodes: Vec::new(), tables: Vec::new() };
         for (block, of) in terms.blocks.iter().enumerate() {
             for (at, occurrence) in of.occurrences.iter().enumerate() {
                 if let Some(table) = table(block, at) {
@@ -60,6 +68,7 @@ impl<'t> KeySolver<'t> {
         self.names.set_columns(block, at, &columns);
         self.names.add_kind(table.kind);
         self.nodes.push(KeyNode { group, kind: table.kind, of: KeyOwner::Table(table) });
+        self.tables.push(TableKey { block, occurrence: at, node });
     }
 
     /// Gives the subqueries and CTEs of a block's FROM their columns. Those of their own are known already.
@@ -175,6 +184,34 @@ impl<'t> KeySolver<'t> {
             FixedOccurrence { table: Arc::clone(table), constants }
         });
         fixed.collect()
+    }
+
+    /// The key of a sharded occurrence.
+    pub(crate) fn key_of(&self, block: BlockId, occurrence: usize) -> Option<NodeId> {
+        let is_it = |key: &&TableKey| (key.block, key.occurrence) == (block, occurrence);
+        self.tables.iter().find(is_it).map(|key| key.node)
+    }
+
+    /// The key that a column of a query's result is, if each row of the result has a row of the key's table, which no outer join leaves out.
+    pub(crate) fn output_key(&self, block: BlockId, at: usize) -> Option<(NodeId, &Arc<ShardedTable>)> {
+        let node = self.names.output_at(block, at)?;
+        match &self.nodes[node] {
+            KeyNode { group, of: KeyOwner::Table(table), .. } if *group == self.terms.blocks[block].root => Some((node, table)),
+            _ => None,
+        }
+    }
+
+    /// True if each row of a sharded table that counts beside a row of `anchor` has its key, and lies on its shard.
+    pub(crate) fn all_follow(&self, anchor: NodeId) -> bool {
+        let group_of = |node: NodeId| match &self.nodes[node].of {
+            KeyOwner::Table(table) => Some(table.colocation),
+            KeyOwner::Result(_) => None,
+        };
+        let equalities = self.equalities();
+        self.tables.iter().filter(|key| key.node != anchor).all(|key| {
+            let classes = self.classes(self.nodes[key.node].group, &equalities);
+            group_of(key.node) == group_of(anchor) && classes.head(key.node) == classes.head(anchor)
+        })
     }
 
     /// Places of parameters beside keys: each says the type of one use.

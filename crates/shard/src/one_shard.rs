@@ -260,7 +260,7 @@ fn add_written_keys(write: &WriteTerms, table: &Arc<ShardedTable>, keys: &mut Ve
     refuse_changed_key(sets, table)?;
     let rows = match rows {
         InsertedRows::Values(rows) => rows,
-        InsertedRows::Query => return Err(ShardRefusal::InsertFromQuery),
+        InsertedRows::Query(_) => return Err(ShardRefusal::InsertFromQuery),
         InsertedRows::Defaults => return Err(ShardRefusal::KeyNotGiven),
         InsertedRows::Overridden => return Err(ShardRefusal::KeyOverridden),
     };

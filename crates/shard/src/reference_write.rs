@@ -204,7 +204,9 @@ fn by_query(terms: &KeyTerms, write: &WriteTerms) -> Result<(), CopyTextRefusal>
     }
     match &write.action {
         WriteAction::Update { .. } if is_joined(terms) => Err(CopyTextRefusal::JoinedUpdate),
-        WriteAction::Insert { rows: InsertedRows::Query, .. } if reads_rows && terms.properties.has(TermProperty::OnConflict) => {
+        WriteAction::Insert { rows: InsertedRows::Query(_), .. }
+            if reads_rows && terms.properties.has(TermProperty::OnConflict) =>
+        {
             Err(CopyTextRefusal::ConflictOfQuery)
         }
         WriteAction::Insert { .. } | WriteAction::Update { .. } | WriteAction::Delete => Ok(()),
@@ -247,7 +249,7 @@ fn is_given(column: &String, (columns, table): (&[String], &ReferenceTable), row
             rows.iter().all(|row| matches!(row.get(at), Some(InsertedValue::Constant(_) | InsertedValue::Other)))
         }
         // The number of a query's columns is not looked at: with the columns named, it is theirs.
-        InsertedRows::Query => is_named && !terms.properties.has(TermProperty::SetsDefault),
+        InsertedRows::Query(_) => is_named && !terms.properties.has(TermProperty::SetsDefault),
         InsertedRows::Defaults | InsertedRows::Overridden => false,
     }
 }

@@ -30,7 +30,8 @@ fn table(shards: &[u16], columns: &[&str]) -> Arc<ShardedTable> {
 /// reference table, `v` a view, all others lie on shard 0.
 fn told(text: &str) -> String {
     let t = table(&[0, 1, 2, 0], &["id", "x", "name"]);
-    let (far, one) = (table(&[2, 1], &["id", "x"]), table(&[1], &["id", "x"]));
+    let far = ShardedTable { colocation: 1, ..(*table(&[2, 1], &["id", "x"])).clone() };
+    let (far, one) = (Arc::new(far), table(&[1], &["id", "x"]));
     let terms = key_terms(text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
     let found = all_shards(&terms, |name| match name.name.as_str() {
         "t" | "u" => RelationKind::Sharded(&t),
@@ -80,10 +81,20 @@ fn statements_that_a_shard_would_answer_otherwise_than_one_server_are_refused() 
     check(
         "select * from t -> not_update_or_delete
          insert into t values (1) -> not_update_or_delete
+         insert into t default values -> not_update_or_delete
          explain update t set x = 1 -> explained
          update t set id = id + 1 -> key_changed
          update t set (x, id) = (1, 2) -> key_changed
-         update t set x = u.x from u where u.id = t.id -> other_sharded
+         update t set x = u.x from u where u.x = t.id -> other_sharded
+         update t set x = u.x from u where u.id = t.id or u.x = 1 -> other_sharded
+         update t set x = far.x from far where far.id = t.id -> other_sharded
+         update t set x = u.x from t a join u on u.id = a.id where a.x = t.x -> other_sharded
+         update t set x = u.x from ref left join u on u.id = ref.id where ref.x = t.x -> other_sharded
+         update t set x = c.n from (select id, count(*) n from u group by id) c where c.id = t.id -> other_sharded
+         with c as (select id, x from u) update t set x = c.x from c where c.id = t.id -> other_sharded
+         delete from t where id in (select id from u) -> other_sharded
+         delete from t where exists (select from u where u.id = t.id and exists (select from far where far.id = u.id)) -> other_sharded
+         update t set x = 1 returning (select count(*) from u where u.id = t.id) -> other_sharded
          delete from t a using t b where a.x < b.x -> other_sharded
          delete from t where x < (select x from t limit 1) -> other_sharded
          update t set x = 1 where x in (select x from far) -> other_sharded
@@ -101,5 +112,53 @@ fn statements_that_a_shard_would_answer_otherwise_than_one_server_are_refused() 
          delete from one -> one_shard_only
          update plain set x = 1 -> unknown_relation
          delete from t where current of c -> at_cursor",
+    );
+}
+
+#[test]
+fn rows_of_other_sharded_tables_count_where_their_key_is_that_of_the_changed_row() {
+    check(
+        "update t set x = u.x from u where u.id = t.id -> 1 2 0 with queries
+         update t as a set x = b.x from t as b where a.id = b.id and b.x > 3 -> 1 2 0 with queries
+         update t set x = u.x from u join ref on ref.id = u.x where (t.id, t.x) = (u.id, u.x) -> 1 2 0 with queries
+         update t set x = b.x from u join t b using (id) where u.id = t.id -> 1 2 0 with queries
+         update t set x = b.x from u left join t b on b.id = u.id where u.id = t.id -> 1 2 0 with queries
+         update t set x = s.x from (select id, x from u where x > 1) s where s.id = t.id -> 1 2 0 with queries
+         delete from t using u, ref where u.id = t.id and ref.id = u.x -> 1 2 0 with queries
+         delete from t where exists (select from u where u.id = t.id) -> 1 2 0 with queries
+         delete from t where not exists (select from u where u.id = t.id and u.x > t.x) or x = 1 -> 1 2 0 with queries
+         update t set x = (select max(x) from u where u.id = t.id) where x < 7 -> 1 2 0 with queries
+         update t set x = (select x from u where u.id = t.id order by x limit 1) -> 1 2 0 with queries
+         delete from t where x in (select x from u where u.id = t.id union all select x from ref) -> 1 2 0 with queries",
+    );
+}
+
+#[test]
+fn rows_of_a_query_are_inserted_where_the_rows_lie_that_they_come_of() {
+    check(
+        "insert into u select * from t -> 1 2 0 with queries
+         insert into u (x, id) select x + 1, id from t where x > 3 -> 1 2 0 with queries
+         insert into t select id, x + 100, name from t on conflict (id) do update set x = 1 returning x -> 1 2 0 with queries
+         insert into u (id, x) select t.id, ref.x from t join ref on ref.id = t.x -> 1 2 0 with queries
+         insert into u (id, x) select a.id, b.x from t a left join t b on b.id = a.id where a.x = 1 order by 1 -> 1 2 0 with queries
+         insert into u select a.* from t a where not exists (select from u where u.id = a.id) -> 1 2 0 with queries
+         insert into u (id, x) select id, x from far -> inserted_key
+         insert into u (id, x) select x, id from t -> inserted_key
+         insert into u (id, x) select id + 0, x from t -> inserted_key
+         insert into u (x) select x from t -> inserted_key
+         insert into u (id, x) select 7, x from t -> inserted_key
+         insert into u (id, x) select id, x from ref -> inserted_key
+         insert into u (id, x) select ref.*, t.id from t, ref -> inserted_key
+         insert into u (id, x) select t.id, 1 from ref left join t on t.id = ref.id -> inserted_key
+         insert into u (id, x) select a.id, b.x from t a, t b where a.x = b.x -> other_sharded
+         insert into u (id, x) select id, x from t where x > (select avg(x) from t) -> other_sharded
+         insert into u (id, x) select id, x from t union all select id, x from t -> computed_query
+         insert into u (id, x) select id, max(x) from t group by id -> computed_query
+         insert into u (id, x) select id, x from t limit 3 -> computed_query
+         insert into u (id, x) select distinct id, x from t -> computed_query
+         insert into u (id, x) select id, x from t on conflict (id) do update set id = 1 -> key_changed
+         insert into u (id, x) select t.id, 1 from t join plain on plain.id = t.x -> single_relation
+         with c as (select id, x from t) insert into u (id, x) select id, x from c -> inserted_key
+         insert into u overriding user value select * from t -> not_update_or_delete",
     );
 }

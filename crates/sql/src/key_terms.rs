@@ -323,8 +323,8 @@ pub enum WriteAction {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InsertedRows {
     Values(Vec<Vec<InsertedValue>>),
-    /// `INSERT ... SELECT`.
-    Query,
+    /// `INSERT ... SELECT`: the rows of this block.
+    Query(BlockId),
     /// `DEFAULT VALUES`.
     Defaults,
     /// `OVERRIDING USER VALUE`: some of the values do not count.

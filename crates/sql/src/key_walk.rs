@@ -329,10 +329,7 @@ impl<'a> KeyWalk<'a> {
                 self.expressions(place, |below| below.extend(select.values_lists().iter()));
                 InsertedRows::Values(select.values_lists().iter().map(|row| self.inserted_row(row)).collect())
             }
-            query => {
-                self.query_at(query, place);
-                InsertedRows::Query
-            }
+            query => InsertedRows::Query(self.query_at(query, place)),
         };
         let columns = insert.cols().iter().map(|column| match column {
             Node::ResTarget(column) => assigned(column),

@@ -99,10 +99,12 @@ fn place_of(statement: &Statement, text: &[u8], facts: &PlanFacts<'_>) -> TextPl
             let literals = LiteralGaps::of(text.as_bytes(), one.literals());
             TextPlan::OneShard { plan: ShardPlan::OneShard(one), literals, engine: engine_fit(names, &terms, facts) }
         }
-        Err(refusal @ ShardRefusal::KeyNotFixed) if is_change(&terms) => match all_fit(names, &terms, facts) {
-            Ok(shards) => TextPlan::AllShards(shards),
-            Err(why) => TextPlan::Refused(TextRefusal::Spread(refusal, why)),
-        },
+        Err(refusal @ (ShardRefusal::KeyNotFixed | ShardRefusal::InsertFromQuery)) if is_change(&terms) => {
+            match all_fit(names, &terms, facts) {
+                Ok(shards) => TextPlan::AllShards(shards),
+                Err(why) => TextPlan::Refused(TextRefusal::Spread(refusal, why)),
+            }
+        }
         Err(refusal) if matches!(terms.kind, StatementKind::Definition | StatementKind::Truncate) => {
             match definition_terms(text).map(|terms| every_definition(names, &terms, facts)) {
                 Some(Ok(every)) => TextPlan::EveryCopy(every),
@@ -126,7 +128,7 @@ fn written_is_sharded(terms: &KeyTerms, facts: &PlanFacts<'_>) -> bool {
 }
 
 fn is_change(terms: &KeyTerms) -> bool {
-    matches!(terms.kind, StatementKind::Update | StatementKind::Delete)
+    matches!(terms.kind, StatementKind::Update | StatementKind::Delete | StatementKind::Insert)
 }
 
 /// The shards of a statement that each of them carries out by itself. Users' functions that are volatile are refused before.

@@ -162,7 +162,7 @@ impl Author {
 
     fn statement(&mut self) -> String {
         let (id, other, by) = (self.id(), self.id(), self.dice.below(300) as i64 - 120);
-        match self.dice.below(26) {
+        match self.dice.below(30) {
             0..4 => format!("update accounts set balance = balance + {by} where id = {id}"),
             4 => format!("update accounts set note = note || '.' where id = {id} returning id, note"),
             5 => format!("select * from accounts where id = {id}"),
@@ -197,6 +197,8 @@ impl Author {
                 "delete from items using accounts where items.account = {id} and accounts.id = {id} and worth > {}",
                 by.abs()
             ),
+            21 => self.of_two_tables(),
+            22 => self.rows_of_query(),
             _ => self
                 .dice
                 .of(&[
@@ -218,6 +220,43 @@ impl Author {
                     "select name from countries where id = 3",
                 ])
                 .to_owned(),
+        }
+    }
+
+    /// A change that reads the other table's rows of the same key.
+    fn of_two_tables(&mut self) -> String {
+        let (number, balance) = (self.dice.below(60), self.dice.below(200));
+        match self.dice.below(4) {
+            0 => format!(
+                "update accounts set balance = balance + i.worth from items i where i.account = accounts.id and i.number = {number}"
+            ),
+            1 => format!("delete from items using accounts a where a.id = items.account and a.balance > {}", balance + 150),
+            2 => format!(
+                "update items set worth = worth + (select balance from accounts a where a.id = items.account) where number < {number} returning number"
+            ),
+            _ => format!(
+                "delete from items where number > {number} and not exists (select from accounts a where a.id = items.account and a.balance > {balance})"
+            ),
+        }
+    }
+
+    /// An INSERT of rows that lie beside those of which they come.
+    fn rows_of_query(&mut self) -> String {
+        let (number, balance) = (self.dice.below(90), self.dice.below(200));
+        match self.dice.below(4) {
+            0 => format!(
+                "insert into items (account, number, worth) select id, {number}, balance from accounts where balance > {balance}"
+            ),
+            1 => format!(
+                "insert into items (worth, number, account) select balance, {number}, id from accounts where note like '%{}%' on conflict (account, number) do update set worth = items.worth + excluded.worth returning account",
+                self.dice.below(7)
+            ),
+            2 => format!(
+                "insert into items select i.account, i.number + 100, c.id from items i join countries c on c.id = i.worth where i.number > {number}"
+            ),
+            _ => format!(
+                "insert into accounts select account, {balance}, 'of items' from items where number = {number} on conflict (id) do nothing"
+            ),
         }
     }
 
