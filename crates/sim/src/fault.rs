@@ -134,6 +134,8 @@ impl World {
                 let weir = self.leader().filter(|_| self.dice.percent(50)).unwrap_or(self.serving[seat]);
                 self.begin_takeover(weir);
             }
+            Fault::DiskLost => self.lose_disk(lasts),
+            Fault::MemberRemoved => self.remove_member(lasts),
             Fault::EtcdSilent => self.etcd.silent_until = self.etcd.silent_until.max(self.now + lasts),
             Fault::AgentDies => {
                 let until = self.now + lasts;

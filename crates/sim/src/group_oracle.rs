@@ -53,6 +53,11 @@ impl World {
         }
     }
 
+    /// True once the group is known to have decided something.
+    pub(crate) fn has_decided(&self) -> bool {
+        self.decisions.change > 0
+    }
+
     /// A leader goes on with what it stored.
     pub(crate) fn see_stored(&mut self, at: usize) {
         let Some((text, _)) = self.weirs[at].host.as_ref().and_then(|host| host.last_text.as_ref()) else { return };

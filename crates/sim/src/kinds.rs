@@ -46,6 +46,10 @@ pub enum Fault {
     TakenOver,
     /// etcd is away, or has no leader of its own.
     EtcdSilent,
+    /// A host of a group loses its disk, and is started again some time later.
+    DiskLost,
+    /// The operator removes a host from its group. It is admitted again when it greets.
+    MemberRemoved,
 }
 
 impl Fault {
@@ -79,6 +83,7 @@ impl Fault {
             Fault::Promoted | Fault::Detached => 2,
             Fault::Restart | Fault::ReplayStands => 6,
             Fault::WeirHangs | Fault::WeirIsland | Fault::LeaderDies | Fault::TakenOver | Fault::EtcdSilent => 10,
+            Fault::DiskLost | Fault::MemberRemoved => 10,
             Fault::SwitchOver => 40,
             Fault::AgentDies => 8,
         }

@@ -16,6 +16,7 @@ mod group_oracle;
 mod host_kernel;
 mod kinds;
 mod member_address;
+mod member_changes;
 mod member_etcd;
 mod member_host;
 mod member_link;

@@ -59,7 +59,7 @@ fn main() -> ExitCode {
     };
     let (mut brought_back, mut ended) = (0, 0);
     let (mut committed, mut rolled_back, mut unknown, mut again, mut refused) = (0, 0, 0, 0, 0);
-    let (mut takeovers, mut etcd_changes) = (0, 0);
+    let (mut takeovers, mut etcd_changes, mut disks_lost, mut removals) = (0, 0, 0, 0);
     let (mut broken, mut failovers, mut switchovers, mut events, mut acknowledged, mut lost) = (0, 0, 0, 0, 0, 0);
     for seed in from..from + seeds {
         let outcome = run(seed, options);
@@ -76,6 +76,8 @@ fn main() -> ExitCode {
         brought_back += outcome.brought_back;
         ended += outcome.ended;
         takeovers += outcome.takeovers;
+        disks_lost += outcome.disks_lost;
+        removals += outcome.removals;
         etcd_changes += outcome.etcd_changes;
         committed += outcome.told.committed;
         rolled_back += outcome.told.rolled_back;
@@ -85,7 +87,7 @@ fn main() -> ExitCode {
     }
     println!(
         "{seeds} seeds, {broken} broken; {failovers} changes of the primary, {switchovers} of them asked for, {acknowledged} writes acknowledged, \
-         {lost} of them lost as announced, {brought_back} brought back, {ended} ended, {takeovers} taken over, {etcd_changes} changes in etcd, {events} events; lost answers: {committed} committed, {rolled_back} rolled back, {unknown} unknown; transactions: {again} ran again, {refused} did not"
+         {lost} of them lost as announced, {brought_back} brought back, {ended} ended, {takeovers} taken over, {disks_lost} disks lost, {removals} hosts to be removed, {etcd_changes} changes in etcd, {events} events; lost answers: {committed} committed, {rolled_back} rolled back, {unknown} unknown; transactions: {again} ran again, {refused} did not"
     );
     if broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

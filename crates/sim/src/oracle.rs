@@ -42,6 +42,9 @@ pub struct Outcome {
     pub late_promotions: usize,
     pub terms: u64,
     pub takeovers: usize,
+    /// Disks that members lost, and hosts that an operator wanted removed.
+    pub disks_lost: usize,
+    pub removals: usize,
     /// Changes that etcd made, where it is the engine.
     pub etcd_changes: u64,
     pub well_after_ms: Ms,
@@ -255,6 +258,8 @@ impl World {
             late_promotions: self.counts.late_promotions,
             terms: self.counts.terms,
             takeovers: self.counts.takeovers,
+            disks_lost: self.counts.disks_lost,
+            removals: self.counts.removals,
             etcd_changes: self.etcd.changes,
             well_after_ms: self.now.saturating_sub(plan::HEALED_AT),
             failovers: records.iter().filter(|record| record.why != FailoverCause::Found).count(),

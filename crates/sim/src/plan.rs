@@ -64,6 +64,8 @@ pub struct Plan {
     /// Where the group keeps its state.
     pub engine: EngineKind,
     pub lease_ms: Ms,
+    /// `wd_lost_node_removal_timeout`.
+    pub lost_removal_ms: Option<Ms>,
     pub group_without: Option<GroupPart>,
 }
 
@@ -112,6 +114,7 @@ impl Plan {
             late_orders: 0,
             engine: EngineKind::Builtin,
             lease_ms: LEASE_MS,
+            lost_removal_ms: None,
             group_without: None,
         };
         plan.draw_agents(&mut dice, &[0, 50, 100]);
@@ -204,6 +207,7 @@ impl Plan {
         if dice_of_leases.percent(15) {
             plan.lease_ms = dice_of_leases.within(LEASE_MS, LONGEST_LEASE_MS);
         }
+        plan.draw_members(seed);
         let loss = *dice.pick(&[0, 0, 2, 20]);
         Plan {
             faults: dice.within(2, 10),
@@ -214,6 +218,26 @@ impl Plan {
             group_without: options.group_without,
             ..plan
         }
+    }
+
+    /// Disks are lost in an eighth of the groups, members change in another one: a disk that is lost while hosts are removed may be one of too few.
+    fn draw_members(&mut self, seed: u64) {
+        let mut dice = Dice::new(seed ^ 0xD15C);
+        match seed % 8 {
+            3 if self.disks_to_lose() > 0 => {
+                self.shares.push((Fault::DiskLost, dice.within(10, 6 * Fault::DiskLost.weight())));
+            }
+            7 if self.weirs > 1 => {
+                self.shares.push((Fault::MemberRemoved, dice.within(10, 6 * Fault::MemberRemoved.weight())));
+                self.lost_removal_ms = dice.percent(50).then(|| dice.within(0, 3_000));
+            }
+            _ => {}
+        }
+    }
+
+    /// Disks of one run: less than half of the members, so that the others decide.
+    pub fn disks_to_lose(&self) -> usize {
+        self.weirs.saturating_sub(1) / 2
     }
 
     /// True if nothing goes wrong in this run but that primaries are moved.
@@ -249,6 +273,7 @@ impl Plan {
             late_orders: 0,
             engine: EngineKind::Builtin,
             lease_ms: LEASE_MS,
+            lost_removal_ms: None,
             group_without: None,
         }
     }
@@ -287,7 +312,7 @@ impl Plan {
             half_votes: HalfVotes::LowestCasts,
             lease_ms: self.lease_ms,
             no_show_ms: None,
-            lost_removal_ms: None,
+            lost_removal_ms: self.lost_removal_ms,
             shutdowns: ShutdownFate::Stays,
             engine: self.engine,
             without: match self.group_without {

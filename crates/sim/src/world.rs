@@ -268,6 +268,9 @@ pub struct Counts {
     pub lives: u64,
     /// Processes that took over.
     pub takeovers: usize,
+    pub disks_lost: usize,
+    /// Hosts that an operator wanted removed.
+    pub removals: usize,
 }
 
 fn weirs(seed: u64, plan: &Plan) -> Vec<Weir> {

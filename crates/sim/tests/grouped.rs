@@ -25,6 +25,8 @@ fn no_failover_of_a_group_breaks_a_promise() {
     assert!(sum(|of| of.switchovers as u64) > count / 100, "some primaries are moved on purpose");
     let takeovers = sum(|of| of.takeovers as u64);
     assert!(takeovers > count / 10, "{takeovers} processes took over");
+    let (disks_lost, removals) = (sum(|of| of.disks_lost as u64), sum(|of| of.removals as u64));
+    assert!(disks_lost > count / 50 && removals > count / 50, "{disks_lost} disks lost, {removals} hosts to be removed");
     // A quarter of the groups keeps its state in etcd.
     let over_etcd = outcomes.iter().filter(|outcome| outcome.etcd_changes > 0).count() as u64;
     let etcd_changes = sum(|of| of.etcd_changes);
