@@ -1,5 +1,6 @@
 //! Operators ask any member of a group: its leader decides, or all of them do it.
 
+use super::group_takeovers::check_none_failed;
 use super::grouped::{Group, check_nothing_is_missing, loads, writes};
 use super::*;
 use crate::support::proxy::{Folder, show};
@@ -186,6 +187,35 @@ fn a_host_that_is_stopped_is_removed_and_is_a_member_again_when_it_runs() {
     wait_until("three members", || show(&mut client, "pool_watchdog", "votes") == ["yes"; 3]);
     let why = desk.weir(&group, 0, &["watchdog", "add", "9"]).unwrap_err();
     assert!(why.contains("host 9 is not in the configuration"), "{why}");
+}
+
+/// Kills a host under load, removes it, and adds it again.
+fn check_removed_and_added(group: &mut Group, desk: &Desk, host: usize, loads: &[Load]) {
+    let asked = (host + 1) % group.proxies.len();
+    let number = host.to_string();
+    group.proxies[host].signal(Signal::KILL);
+    group.proxies[host].wait_end();
+    wait_until("the host to be removed", || desk.weir(group, asked, &["watchdog", "remove", &number]).is_ok());
+    loads.iter().for_each(|load| load.wait_acknowledged(100));
+    let mut client = group.proxies[asked].console();
+    wait_until("two members", || show(&mut client, "pool_watchdog", "votes")[host] == "no");
+    group.proxies[host].crash_and_start();
+    desk.do_it(group, asked, &["watchdog", "add", &number]);
+    wait_until("three members", || show(&mut client, "pool_watchdog", "votes") == ["yes"; 3]);
+    wait_until("the host to take writes", || writes(&group.proxies[host]));
+    loads.iter().for_each(|load| load.wait_acknowledged(100));
+}
+
+#[test]
+fn members_are_removed_and_added_while_clients_write_through_the_others() {
+    let cluster = servers(1, &[]);
+    let (mut group, desk) = (Group::start(&cluster, ""), Desk::new());
+    let loads = loads(&group, &[1]);
+    for host in [2, group.leaders()[0]] {
+        check_removed_and_added(&mut group, &desk, host, &loads);
+    }
+    assert_ne!(group.leaders(), [0], "another one leads since the leader was killed");
+    check_none_failed(&cluster, loads);
 }
 
 impl Group {
