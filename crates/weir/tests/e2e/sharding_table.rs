@@ -257,7 +257,7 @@ const REFUSED: &[(&str, &[&str])] = &[
         &[
             "update people set name = 'x' returning ctid",
             "update people set name = now()::text where id in (1, 2, 3, 4, 5)",
-            "delete from visits using people where people.id = person and paid is null",
+            "delete from visits using people where people.city = shop and paid is null",
             "update visits set paid = 1 from shops where shop = shops.id",
             "with gone as (delete from visits returning *) select count(*) from gone",
             "with gone as (delete from visits where person = 1 returning *) select count(*) from gone, people",

@@ -30,8 +30,8 @@ fn a_primary_that_dies_is_replaced_for_all_hosts() {
     check_nothing_is_missing("primary killed", &cluster, loads);
 }
 
-#[test]
-fn a_primary_and_a_leader_that_die_at_once_are_both_replaced() {
+/// Kills the primary, and the leader as soon as `is_reached` says so of its log and of the servers; it comes back when both are replaced.
+fn both_die(name: &str, is_reached: impl Fn(&str, &Owned) -> bool) {
     let Some(network) = host_network(3, 1) else { return };
     let cluster = servers_for(&network, 2, &[ANY]);
     let mut group = HostGroup::start(&network, &cluster, "");
@@ -39,14 +39,29 @@ fn a_primary_and_a_leader_that_die_at_once_are_both_replaced() {
     let loads: Vec<Load> = others.iter().map(|host| group.load_at(*host)).chain([group.load_at_address()]).collect();
     let fault = Instant::now();
     cluster.primary().kill9().unwrap();
+    wait_until(name, || is_reached(&group.weirs[leader].log(), &cluster));
     group.weirs[leader].kill();
+    eprintln!("{name}: {} ms after the death of the primary", fault.elapsed().as_millis());
     group.wait_another(leader);
     wait_new_primary(&group, &others);
     loads.iter().for_each(|load| load.wait_acknowledged(50));
     group.weirs[leader].start_again();
     group.wait_whole();
-    group.check("primary and leader killed", fault);
-    check_nothing_is_missing("primary and leader killed", &cluster, loads);
+    group.check(name, fault);
+    check_nothing_is_missing(name, &cluster, loads);
+}
+
+#[test]
+fn a_primary_and_a_leader_that_die_at_once_are_both_replaced() {
+    both_die("primary and leader killed", |_, _| true);
+}
+
+#[test]
+fn a_leader_that_dies_at_a_step_of_a_failover_is_followed_by_one_that_ends_it() {
+    both_die("leader killed when writes were closed", |log, _| log.contains("writes are closed after epoch 1"));
+    let is_asked = |server: &Server| server.log().contains("received promote request");
+    both_die("leader killed when a standby was asked", |_, cluster| cluster.standbys().iter().any(is_asked));
+    both_die("leader killed when the new primary was accepted", |log, _| log.contains("is the primary after node 0"));
 }
 
 /// Stops the leader some time before or after the death of the primary, for longer than the lease.
