@@ -28,6 +28,8 @@ pub struct AllShards {
     pub shards: Vec<u16>,
     /// True if a part of the text is computed once for all rows, or for some of them: functions that depend on chance would be computed on each shard.
     pub has_queries: bool,
+    /// True if it reads rows of sharded tables beside those that it changes: one server reads them all at one moment.
+    pub reads_rows: bool,
     /// True if it has RETURNING.
     pub returns: bool,
 }
@@ -161,7 +163,8 @@ pub fn all_shards<'c>(
     if shards.len() < 2 {
         return Err(AllShardsRefusal::OneShardOnly);
     }
-    Ok(AllShards { shards, has_queries, returns: terms.properties.has(TermProperty::Returning) })
+    let reads_rows = terms.kind == StatementKind::Insert || solver.has_several_tables();
+    Ok(AllShards { shards, has_queries, reads_rows, returns: terms.properties.has(TermProperty::Returning) })
 }
 
 fn inserts_no_query(write: &WriteTerms) -> bool {

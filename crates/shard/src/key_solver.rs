@@ -186,6 +186,11 @@ impl<'t> KeySolver<'t> {
         fixed.collect()
     }
 
+    /// True if sharded tables occur more than once.
+    pub(crate) fn has_several_tables(&self) -> bool {
+        self.tables.len() > 1
+    }
+
     /// The key of a sharded occurrence.
     pub(crate) fn key_of(&self, block: BlockId, occurrence: usize) -> Option<NodeId> {
         let is_it = |key: &&TableKey| (key.block, key.occurrence) == (block, occurrence);

@@ -21,13 +21,14 @@ use crate::sharding::returned_rows::{ReturnedRows, RowOrder};
 use crate::sharding::shard_target::{BoundStatements, ENGINE, ShardAim, ShardTarget, TransactionPart};
 use crate::sharding::spread_write::{ColumnChange, PartAnswers, PartMessages, SpreadParts, WriteEnd};
 use crate::sharding::text_plan::{NameCertainty, PlanFacts, may_be_kept, plan_of};
-use crate::sharding::{engine_settings, engine_snapshots, reference_steps, savepoints, write_steps};
+use crate::sharding::{engine_settings, engine_snapshots, reference_steps, savepoints, spread_refusal, write_steps};
 use crate::statements::{PreparedStatement, Statement, StatementTrait};
 use crate::unit::StatementMessage;
 use crate::{lazy_begin, participants, sharding};
 use std::rc::Rc;
 use weir_cache::{bind_holds_a_moment, says_a_moment};
 use weir_catalog::FIRST_USER_OID;
+use weir_config::CrossShardReads;
 use weir_shard::{AllShards, BoundValue, DefinitionEffect, ShardPlan, ShardRefusal, ValueFormat};
 use weir_sql::facts::StatementVerb;
 use weir_sql::literal::LiteralGaps;
@@ -507,6 +508,9 @@ fn to_all(
     (place, values): (TextPlace<'_>, Option<&[u8]>),
     end: WriteEnd,
 ) -> Result<ShardAim, Unaimed> {
+    if all.reads_rows && all.shards.len() > 1 && w.peek_config().sharding.reads == CrossShardReads::Snapshot {
+        return Err(spread_refusal::reads_one_moment().into());
+    }
     let parts = |s: &Session| SpreadParts {
         messages: PartMessages::Same(part_message(s, place, values, all.returns).into()),
         sent: Box::default(),

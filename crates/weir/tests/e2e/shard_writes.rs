@@ -63,7 +63,7 @@ fn said(answer: &Answer) -> String {
     answer.failure.clone().unwrap_or_else(|| answer.said.join(","))
 }
 
-const STATEMENTS: [&str; 21] = [
+const STATEMENTS: [&str; 14] = [
     "update accounts set balance = balance + 1",
     "update accounts set balance = balance + 1 where note = 'note 3' or id in (1, 2, 3, 4, 5)",
     "update accounts set note = 'changed' where id between 10 and 30",
@@ -77,6 +77,11 @@ const STATEMENTS: [&str; 21] = [
     "update accounts set balance = v.by from (values (3, 7), (4, 9)) v (old, by) where v.old = accounts.id % 5",
     "delete from accounts where note like '%1%'",
     "update accounts set balance = balance * 2 where exists (select 1 from countries where countries.id = accounts.id)",
+    "delete from accounts",
+];
+
+/// They read rows of several shards beside those that they change.
+const READING: [&str; 7] = [
     "update accounts a set note = b.note || '!' from accounts b where b.id = a.id and b.balance > 50",
     "update accounts a set note = c.name from accounts b join countries c on c.id = b.id where (a.id, 100) = (b.id, b.balance)",
     "update accounts a set balance = (select sum(b.balance) + count(*) from accounts b where b.id = a.id) where a.id % 3 = 0",
@@ -84,7 +89,6 @@ const STATEMENTS: [&str; 21] = [
     "insert into accounts select * from accounts on conflict (id) do update set balance = accounts.balance + excluded.balance",
     "insert into accounts (note, id, balance) select name, a.id, 7 from accounts a, countries c where c.id = a.id",
     "insert into accounts select id, balance - 1, note from accounts where id > 100 returning id",
-    "delete from accounts",
 ];
 
 #[test]
@@ -98,20 +102,32 @@ fn each_shard_carries_out_what_one_server_would() {
         let spread = ground(more);
         for how in [How::Simple, How::Extended] {
             for is_block in [false, true] {
-                answers_as_one_server(&spread, how, is_block);
+                answers_as_one_server(&spread, &STATEMENTS, (how, is_block));
             }
         }
     }
 }
 
-fn answers_as_one_server(spread: &Spread, how: How, is_block: bool) {
+#[test]
+fn each_shard_reads_the_rows_of_equal_keys_where_no_moment_is_promised() {
+    for more in ["", "io_method = epoll\nworker_threads = 1\npool_size = 1\ncommit_outcome = on\n"] {
+        let spread = ground(&format!("cross_shard_reads = latest\n{more}"));
+        for how in [How::Simple, How::Extended] {
+            for is_block in [false, true] {
+                answers_as_one_server(&spread, &READING, (how, is_block));
+            }
+        }
+    }
+}
+
+fn answers_as_one_server(spread: &Spread, texts: &[&str], (how, is_block): (How, bool)) {
     let (mut client, mut direct) = (spread.client(), spread.direct());
     for client in [&mut client, &mut direct] {
         client.run("delete from accounts");
     }
     spread.whole().query(&rows_of_accounts()).unwrap();
     spread.fill(&["accounts"]);
-    for text in STATEMENTS {
+    for text in texts {
         let both = |client: &mut Raw, direct: &mut Raw, text: &str| {
             let (told, expected) = (ask(client, how, text, &[]), ask(direct, how, text, &[]));
             assert_eq!(said(&told), said(&expected), "{how:?} {is_block} {text}");
@@ -304,6 +320,7 @@ fn statements_that_the_shards_cannot_carry_out_together_are_refused() {
     ] {
         refused(text, why);
     }
+    READING.iter().for_each(|text| refused(text, "cross_shard_reads = snapshot promises at one moment"));
     // By the state of the session.
     let text = "update accounts set balance = balance + 1";
     for (earlier, why) in [
