@@ -370,3 +370,24 @@ fn random_transactions_are_as_on_one_server() {
     answers_as_one_server("io_method = epoll\nworker_threads = 1\npool_size = 1\ncommit_outcome = on\n", 2);
     answers_as_one_server("cross_shard_reads = latest\ntransaction_replay = on\n", 3);
 }
+
+#[test]
+fn tables_that_are_spread_alike_are_read_by_equal_keys() {
+    let spread = ground("cross_shard_reads = latest\n");
+    let (mut client, mut direct) = (spread.client(), spread.direct());
+    let state = "select (select sum(id * balance) from accounts), (select sum(account * worth + number) from items)";
+    for text in [
+        "insert into items (worth, number, account) select balance + id, 101, id from accounts where id % 3 > 0",
+        "insert into items select account, number + 1, worth from items where worth % 2 = 0 and number > 100 returning account",
+        "update accounts a set balance = balance + l.worth from items l where l.account = a.id and l.number = 102",
+        "update items set worth = worth + (select balance from accounts a where a.id = items.account) where number = 101",
+        "delete from items using accounts a where a.id = items.account and a.id % 5 = 0",
+        "delete from accounts where not exists (select from items where account = accounts.id)",
+    ] {
+        let (told, expected) = (client.query(text), direct.query(text));
+        let said = |messages: &[Message]| Answer::of(messages).said;
+        assert_eq!(Answer::of(&told).failure, None, "{text}");
+        assert_eq!(said(&told), said(&expected), "{text}");
+        assert_eq!(client.rows(state), direct.rows(state), "{text}");
+    }
+}
