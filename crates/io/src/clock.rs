@@ -82,6 +82,12 @@ impl RoundClock {
         self.us.get() + self.boot_origin_us
     }
 
+    /// As [`RoundClock::boot_us_after_reads`], if that needs no reading of the clock.
+    #[inline]
+    pub fn boot_us_if_after_reads(&self) -> Option<u64> {
+        (!self.is_outread.get()).then(|| self.us.get() + self.boot_origin_us)
+    }
+
     /// Sets the time, for simulations.
     pub fn set(&self, at: Instant) {
         self.us.set(self.us_at(at));

@@ -51,7 +51,7 @@ pub fn heard(s: &mut Session, w: &Context, bytes: usize) {
 /// An error ends the session.
 #[inline]
 pub fn take(s: &mut Session, w: &Context) -> Result<(), ErrorReport> {
-    if w.shared.lease.is_needed() && is_too_late(s, w) {
+    if w.shared.lease.is_needed() && !is_surely_in_time(s, w) && is_too_late(s, w) {
         return teardown::conn_lost(s, w, "its answer came after the lease of this proxy in its group");
     }
     loop {
@@ -71,6 +71,11 @@ pub fn take(s: &mut Session, w: &Context) -> Result<(), ErrorReport> {
             return Ok(());
         }
     }
+}
+
+#[inline]
+fn is_surely_in_time(s: &Session, w: &Context) -> bool {
+    s.server.as_ref().is_some_and(|server| w.is_surely_within_lease(server.conn.status.address.node))
 }
 
 /// True for an answer of a primary that may have been replaced before it came: nobody may hear of a success.

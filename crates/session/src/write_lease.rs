@@ -2,18 +2,18 @@
 //!
 //! Without a group nothing here is ever over. Times are microseconds of CLOCK_BOOTTIME.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// The group's thread writes, workers read.
 #[derive(Debug, Default)]
 pub struct WriteLease {
     is_needed: AtomicBool,
     until_us: AtomicU64,
-    /// Epoch, and the node's number and one in the lower bits; 0: no node.
-    writes: AtomicU64,
+    /// The node's number and one; 0: no node.
+    place: AtomicU32,
+    /// Epoch of the place. Read by the group's thread only.
+    epoch: AtomicU64,
 }
-
-const NODE_BITS: u32 = 17;
 
 impl WriteLease {
     /// From here on no success of a write is passed on without a lease.
@@ -28,11 +28,12 @@ impl WriteLease {
 
     /// `writes`: epoch and node.
     pub fn grant(&self, until_us: u64, writes: Option<(u64, u16)>) {
-        let writes = writes.map_or(0, |(epoch, node)| epoch << NODE_BITS | (u64::from(node) + 1));
-        if self.writes.load(Ordering::Relaxed) != writes {
+        let (epoch, place) = writes.map_or((0, 0), |(epoch, node)| (epoch, u32::from(node) + 1));
+        if (self.epoch.load(Ordering::Relaxed), self.place.load(Ordering::Relaxed)) != (epoch, place) {
             // Nobody sees the former right with the new end.
             self.until_us.store(0, Ordering::SeqCst);
-            self.writes.store(writes, Ordering::SeqCst);
+            self.epoch.store(epoch, Ordering::Relaxed);
+            self.place.store(place, Ordering::SeqCst);
         }
         self.until_us.store(until_us, Ordering::SeqCst);
     }
@@ -47,8 +48,7 @@ impl WriteLease {
     #[inline]
     pub fn until_us(&self, node: u16) -> u64 {
         let until_us = self.until_us.load(Ordering::SeqCst);
-        let writes = self.writes.load(Ordering::SeqCst);
-        if writes & ((1 << NODE_BITS) - 1) == u64::from(node) + 1 { until_us } else { 0 }
+        if self.place.load(Ordering::SeqCst) == u32::from(node) + 1 { until_us } else { 0 }
     }
 }
 
