@@ -5,6 +5,7 @@ pub mod agents_seen;
 pub mod bounds;
 pub mod group_seat;
 pub mod inherit;
+pub mod joined;
 pub mod key_derivation;
 pub mod lease;
 pub mod listeners;

@@ -2,6 +2,7 @@
 //! `weir_session::participants` says when.
 
 use crate::log::Level;
+use crate::runtime::joined::all_of;
 use crate::runtime::lease;
 use crate::runtime::pool::conn_opening;
 use crate::runtime::pool::server_conn::shard_gates::GateSide;
@@ -190,24 +191,12 @@ async fn prepare_all(served: &mut ServedSession) -> Result<(TransactionNumber, V
     let waiting: Vec<ServerConn> =
         participants::take_parked(&mut served.s).into_iter().filter_map(|conn| host.parked(conn)).collect();
     let (mut prepared, mut failure, mut leaves_parts) = (Vec::new(), None, false);
-    for conn in waiting {
-        if failure.is_some() {
-            w.close_conn(conn);
-            continue;
-        }
-        let address = conn.status.address.clone();
-        let text = format!("PREPARE TRANSACTION '{}'", PreparedName { shard: address.shard, decides });
-        let (conn, said) = ask(&w, conn, &text).await;
+    for said in all_of(waiting.into_iter().map(|conn| prepare_one(&w, conn, decides))).await {
         match said {
-            Ok(_) => prepared.push(conn),
-            Err(error) => {
-                // Closed: its server rolls back, unless it has prepared and only its answer is lost.
-                w.close_conn(conn);
-                leaves_parts |= !matches!(error, OpenError::Refused { .. });
-                failure = Some(fault_of(
-                    &error,
-                    &format!("The transaction could not be prepared on {address}, and was rolled back everywhere."),
-                ));
+            PrepareOutcome::Prepared(conn) => prepared.push(conn),
+            PrepareOutcome::Failed { fault, may_be_prepared } => {
+                leaves_parts |= may_be_prepared;
+                failure.get_or_insert(fault);
             }
         }
     }
@@ -219,13 +208,37 @@ async fn prepare_all(served: &mut ServedSession) -> Result<(TransactionNumber, V
         w.count(WorkerCounter::ShardCommits);
         return Ok((decides, prepared.into_iter().map(|conn| host.park_whole(conn)).collect()));
     };
-    for conn in prepared {
-        leaves_parts |= !end_one(&w, conn, decides, PreparedEnd::RollBack).await;
-    }
+    let ended = all_of(prepared.into_iter().map(|conn| end_one(&w, conn, decides, PreparedEnd::RollBack))).await;
+    leaves_parts |= ended.contains(&false);
     if let Some(gate) = gate {
         gate.note_parts(leaves_parts);
     }
     Err(fault)
+}
+
+enum PrepareOutcome {
+    Prepared(ServerConn),
+    /// `may_be_prepared`: its server has prepared the part, perhaps, and its answer is lost.
+    Failed {
+        fault: ErrorReport,
+        may_be_prepared: bool,
+    },
+}
+
+/// A connection whose part is not prepared is closed: its server rolls back. Not cancel safe.
+async fn prepare_one(w: &Worker, conn: ServerConn, decides: TransactionNumber) -> PrepareOutcome {
+    let address = conn.status.address.clone();
+    let text = format!("PREPARE TRANSACTION '{}'", PreparedName { shard: address.shard, decides });
+    let (conn, said) = ask(w, conn, &text).await;
+    match said {
+        Ok(_) => PrepareOutcome::Prepared(conn),
+        Err(error) => {
+            w.close_conn(conn);
+            let detail = format!("The transaction could not be prepared on {address}, and was rolled back everywhere.");
+            let may_be_prepared = !matches!(error, OpenError::Refused { .. });
+            PrepareOutcome::Failed { fault: fault_of(&error, &detail), may_be_prepared }
+        }
+    }
 }
 
 /// The gate for a commit, where reads of several shards must not see it in part.
@@ -272,29 +285,28 @@ fn read_number(rows: &Rows, node: u16) -> Option<TransactionNumber> {
 
 /// Not cancel safe.
 async fn end_all(served: &mut ServedSession, decides: TransactionNumber, end: PreparedEnd) {
-    let (w, host) = (served.w.clone(), served.sockets.host.clone());
-    let mut leaves_parts = false;
-    for conn in participants::take_prepared(&mut served.s) {
-        let address = conn.status.address.clone();
-        let is_ended = match host.parked(conn) {
-            Some(conn) => end_one(&w, conn, decides, end).await,
-            None => false,
-        };
-        let is_left = match end {
-            _ if is_ended => false,
-            PreparedEnd::Commit => !insist(served, address.node, address.shard, decides).await,
-            PreparedEnd::RollBack => true,
-        };
-        leaves_parts |= is_left;
-        if is_left {
-            let name = PreparedName { shard: address.shard, decides };
-            let text = format_args!("the prepared transaction {name} on {address} could not be ended; it is tried again");
-            w.shared.log.say(Level::Warning, text);
-        }
-    }
+    let prepared = participants::take_prepared(&mut served.s);
+    let (served, host) = (&*served, served.sockets.host.clone());
+    let ended = all_of(prepared.into_iter().map(|conn| end_part(served, conn, decides, end))).await;
     if let Some(gate) = host.gate.borrow().as_ref() {
-        gate.note_parts(leaves_parts);
+        gate.note_parts(ended.contains(&false));
     }
+}
+
+/// Returns true if the part has ended; one that has not is logged. Not cancel safe.
+async fn end_part(served: &ServedSession, conn: Box<Conn>, decides: TransactionNumber, end: PreparedEnd) -> bool {
+    let address = conn.status.address.clone();
+    let is_ended = match served.sockets.host.parked(conn) {
+        Some(conn) => end_one(&served.w, conn, decides, end).await,
+        None => false,
+    };
+    let is_ended = is_ended || (end == PreparedEnd::Commit && insist(served, address.node, address.shard, decides).await);
+    if !is_ended {
+        let name = PreparedName { shard: address.shard, decides };
+        let text = format_args!("the prepared transaction {name} on {address} could not be ended; it is tried again");
+        served.w.shared.log.say(Level::Warning, text);
+    }
+    is_ended
 }
 
 /// True if the part has ended. Not cancel safe.
