@@ -18,6 +18,8 @@ pub enum LocalStatement {
     Parameter(String),
     /// `DEALLOCATE name`; `own_answers::is_ours` decides whether Weir answers it.
     Deallocate(String),
+    /// `DEALLOCATE ALL`; Weir answers it unless the server may know of a statement prepared by SQL.
+    DeallocateAll,
     /// `SHOW route FOR '...'`, with the statement in quotes.
     Route(String),
     Set(String, ParameterAssignment),
@@ -38,8 +40,10 @@ pub fn local_of(facts: &QueryFacts, text: &str, view_of: ViewOf) -> Option<Local
     if let Some(name) = &facts.show {
         return view_of(name).map(LocalStatement::View);
     }
-    if let SessionVerb::Deallocate(name) = &facts.session {
-        return Some(LocalStatement::Deallocate(name.clone()));
+    match &facts.session {
+        SessionVerb::Deallocate(name) => return Some(LocalStatement::Deallocate(name.clone())),
+        SessionVerb::DeallocateAll => return Some(LocalStatement::DeallocateAll),
+        SessionVerb::None | SessionVerb::DiscardAll | SessionVerb::ResetAll => {}
     }
     match facts.transaction {
         TransactionVerb::Begin(_) => return Some(LocalStatement::Begin(text.to_string())),

@@ -9,6 +9,7 @@ use crate::routing::read_preference;
 use crate::session::{FAILED, IDLE, LazyBegin, Session};
 use crate::sharding::savepoints;
 use crate::statements::Statement;
+use crate::upstream::left::LeftoverState;
 use crate::{lazy_begin, session_state, shown};
 use std::rc::Rc;
 use weir_config as config;
@@ -56,6 +57,7 @@ fn command(s: &mut Session, w: &Context, statement: &Rc<Statement>, local: &Loca
         LocalStatement::Begin(_) => lazy_begin::hold(s, w, statement),
         LocalStatement::End(ending) => lazy_begin::end(s, w, *ending),
         LocalStatement::Deallocate(name) => deallocate(s, w, name),
+        LocalStatement::DeallocateAll => deallocate_all(s, w),
         LocalStatement::DeleteCache(query) => delete_cache(s, w, query.as_deref()),
         LocalStatement::View(_)
         | LocalStatement::Parameter(_)
@@ -102,10 +104,23 @@ fn deallocate(s: &mut Session, w: &Context, name: &str) -> &'static str {
     if s.statements.named.remove(name.as_bytes()).is_none() {
         session_state::deallocate(s, w, name);
     }
+    drop_unnamed(s);
+    "DEALLOCATE"
+}
+
+/// Server connections keep what the protocol has prepared there: other sessions use it, too.
+fn deallocate_all(s: &mut Session, w: &Context) -> &'static str {
+    s.statements.named.clear();
+    session_state::deallocate_all(s, w);
+    drop_unnamed(s);
+    "DEALLOCATE ALL"
+}
+
+/// A Query drops the unnamed statement.
+fn drop_unnamed(s: &mut Session) {
     if s.statements.portal().is_none() {
         s.statements.take_unnamed();
     }
-    "DEALLOCATE"
 }
 
 /// Sets a parameter. Custom parameters known to servers are settings of all the session's server connections.
@@ -137,6 +152,7 @@ fn rows(out: &mut Vec<u8>, table: &AnswerTable) {
 fn has_rows(local: &LocalStatement) -> bool {
     match local {
         LocalStatement::Deallocate(_)
+        | LocalStatement::DeallocateAll
         | LocalStatement::DeleteCache(_)
         | LocalStatement::Set(..)
         | LocalStatement::Begin(_)
@@ -240,13 +256,17 @@ fn split_words(bytes: &[u8]) -> Option<(Vec<u16>, &[u8])> {
     Some((words, &rest[count * 2..]))
 }
 
-/// True if an earlier message may have failed to prepare the statement of a `DEALLOCATE`.
+/// True if an earlier message may have failed to prepare a statement of a `DEALLOCATE`.
 pub fn is_in_doubt(s: &Session, statement: &Statement) -> bool {
-    matches!(&statement.local, Some(LocalStatement::Deallocate(name)) if s.is_in_doubt(name.as_bytes()))
+    match &statement.local {
+        Some(LocalStatement::Deallocate(name)) => s.is_in_doubt(name.as_bytes()),
+        Some(LocalStatement::DeallocateAll) => s.has_doubts(),
+        _ => false,
+    }
 }
 
 /// Returns the command that Weir itself answers now: SHOW commands, BEGIN, savepoints and the end of a transaction unknown to servers, and
-/// `DEALLOCATE` of a statement prepared by the protocol, which has another name on the server and may be shared.
+/// `DEALLOCATE` of statements prepared by the protocol, which have other names on the server and may be shared.
 pub fn is_ours<'a>(s: &Session, w: &Context, statement: &'a Statement) -> Option<&'a LocalStatement> {
     let local = statement.local.as_ref()?;
     match local {
@@ -258,11 +278,14 @@ pub fn is_ours<'a>(s: &Session, w: &Context, statement: &'a Statement) -> Option
         LocalStatement::Savepoint(_) => savepoints::answers(s, w).then_some(local),
         LocalStatement::Deallocate(name) => {
             let name = name.as_bytes();
-            // After DROP TABLE a statement prepared by SQL may be missing on the server connection.
-            let is_by_sql = || {
-                s.status() == IDLE && !s.is_unsure() && !s.state.by_mode && s.state.by_sql.has(name) && !s.state.by_sql.is_bound()
-            };
+            let is_by_sql = || s.state.by_sql.has(name) && may_drop_by_sql(s);
             (s.status() != FAILED && (s.statements.named.contains_key(name) || is_by_sql())).then_some(local)
+        }
+        LocalStatement::DeallocateAll => {
+            let has_others = |left: &LeftoverState| left.may_lack_statements() || !left.long.is_empty();
+            let is_known = !s.is_unsure() && !s.upstream().is_some_and(|upstream| has_others(&upstream.left));
+            let is_plain = s.status() != FAILED && !s.state.by_mode && is_known;
+            (is_plain && (s.state.by_sql.is_empty() || may_drop_by_sql(s))).then_some(local)
         }
         LocalStatement::View(_)
         | LocalStatement::Parameter(_)
@@ -271,6 +294,12 @@ pub fn is_ours<'a>(s: &Session, w: &Context, statement: &'a Statement) -> Option
         | LocalStatement::Set(..)
         | LocalStatement::Unknown(_) => Some(local),
     }
+}
+
+/// True if statements prepared by SQL may be forgotten here, and dropped when the server connection is next brought up to date.
+fn may_drop_by_sql(s: &Session) -> bool {
+    // After DROP TABLE one of them may be missing there.
+    s.status() == IDLE && !s.is_unsure() && !s.state.by_mode && !s.state.by_sql.is_bound()
 }
 
 #[cfg(test)]

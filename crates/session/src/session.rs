@@ -430,6 +430,12 @@ impl Session {
         last.is_some_and(|entered| entered.segment != self.statements.segment)
     }
 
+    /// True if a change of an earlier segment may still fail, of any statement.
+    pub fn has_doubts(&self) -> bool {
+        let now = self.statements.segment;
+        self.upstream().is_some_and(|upstream| upstream.journal.iter().any(|entered| entered.segment != now))
+    }
+
     /// True if the statement's Parse is under way behind something that may fail.
     pub fn is_parse_in_doubt(&self, id: StatementId) -> bool {
         let Some(UpstreamState { journal, brought, .. }) = self.upstream() else { return false };

@@ -661,6 +661,14 @@ pub fn deallocate(s: &mut Session, w: &Context, name: &str) {
     }
 }
 
+/// As [`deallocate`], for all of them.
+pub fn deallocate_all(s: &mut Session, w: &Context) {
+    s.state.by_sql = w.shared.no_statements.clone();
+    if let Some(upstream) = s.upstream_mut() {
+        upstream.brought.refused.clear();
+    }
+}
+
 pub fn keep(s: &mut Session, w: &Context, kind: Option<StateKind>) {
     match kind {
         Some(kind) => s.upstream_mut().into_iter().for_each(|upstream| upstream.left.stuck.add(kind)),

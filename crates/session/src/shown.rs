@@ -32,6 +32,7 @@ pub fn columns_of(session: &Session, w: &Context, local: &LocalStatement) -> Res
         | LocalStatement::Deallocate(text)
         | LocalStatement::Set(text, _)
         | LocalStatement::Begin(text) => Err(unknown(text)),
+        LocalStatement::DeallocateAll => Err(unknown("DEALLOCATE ALL")),
         LocalStatement::End(_) => Err(unknown("COMMIT")),
         LocalStatement::Savepoint(_) => Err(unknown("SAVEPOINT")),
         LocalStatement::DeleteCache(_) => Err(unknown("PGPOOL SET CACHE DELETE")),
@@ -50,6 +51,7 @@ pub fn table_of(session: &Session, w: &Context, local: &LocalStatement) -> Resul
         | LocalStatement::Deallocate(text)
         | LocalStatement::Set(text, _)
         | LocalStatement::Begin(text) => Err(unknown(text)),
+        LocalStatement::DeallocateAll => Err(unknown("DEALLOCATE ALL")),
         LocalStatement::End(_) => Err(unknown("COMMIT")),
         LocalStatement::Savepoint(_) => Err(unknown("SAVEPOINT")),
         LocalStatement::DeleteCache(_) => Err(unknown("PGPOOL SET CACHE DELETE")),

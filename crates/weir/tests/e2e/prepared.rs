@@ -619,3 +619,62 @@ fn a_lowered_limit_is_obeyed_on_open_connections() {
         assert!(count(&mut client) <= 2);
     }
 }
+
+/// Drivers send it behind each rollback.
+#[test]
+fn deallocate_all_takes_no_statements_from_other_sessions() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1\n");
+    let (mut one, mut other, mut direct) = (ground.client(&proxy), ground.client(&proxy), ground.direct());
+    for connection in [&mut other, &mut direct] {
+        prepare(connection, "s", "select 5 + 5");
+    }
+    prepare(&mut one, "s", "select 4 + 4");
+    let kept = "select count(*) from pg_prepared_statements where statement in ('select 4 + 4', 'select 5 + 5')";
+    assert_eq!(one.value(kept), "2");
+    let said = |client: &mut Raw, text: &str| {
+        client.send(&wire::query(text));
+        tags(&client.until_ready())
+    };
+    for text in ["rollback", "begin", "deallocate all", "select 1 / 0", "deallocate all", "rollback", "deallocate all"] {
+        let (got, expected) = (said(&mut other, text), said(&mut direct, text));
+        assert_eq!(got, expected, "{text}");
+    }
+    assert_eq!(one.value(kept), "2", "the server connection keeps them");
+    assert_eq!(run(&mut one, "s", &[]).unwrap(), "8");
+    // Beside statements prepared by SQL, and before a Parse in one write.
+    for text in [
+        "rollback",
+        "begin",
+        "deallocate all",
+        "prepare q as select 6",
+        "deallocate all",
+        "execute q",
+        "deallocate all",
+        "rollback",
+        "prepare q as select 7",
+        "deallocate all",
+        "execute q",
+    ] {
+        let (got, expected) = (said(&mut other, text), said(&mut direct, text));
+        assert_eq!(got, expected, "{text}");
+    }
+    for connection in [&mut other, &mut direct] {
+        assert_eq!(run(connection, "s", &[]).unwrap_err().sqlstate, "26000");
+        connection.send(
+            &[
+                wire::parse("s", "select 5 + 5"),
+                wire::sync(),
+                wire::query("deallocate all"),
+                wire::parse("s", "select 9"),
+                wire::run("s", &[]),
+                wire::sync(),
+            ]
+            .concat(),
+        );
+        connection.until_ready();
+        connection.until_ready();
+        assert_eq!(first_value(&connection.until_ready()).unwrap(), "9");
+    }
+    assert_eq!(run(&mut one, "s", &[]).unwrap(), "8");
+}
