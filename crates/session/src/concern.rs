@@ -31,7 +31,7 @@ pub fn sent(s: &mut Session, w: &Context, header: MessageHeader, unit: Statement
 /// with other defaults.
 #[inline]
 pub fn ready(s: &mut Session, w: &Context, ended: ReadyStatus) {
-    s.sharding.note_ready();
+    s.sharding.note_ready(ended.status() == IDLE);
     if matches!(ended, ReadyStatus::BySync(_)) {
         s.sharding.note_synced();
     }

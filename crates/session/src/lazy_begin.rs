@@ -190,6 +190,13 @@ pub fn tie_of_read(s: &Session, asks_time: bool) -> Option<RoutingRule> {
     }
 }
 
+/// True if the transaction that has not begun yet reads by one snapshot, and is not serializable.
+#[cold]
+pub fn is_of_one_snapshot(s: &Session) -> bool {
+    let LazyBegin::Deferred(begin) = &s.lazy_begin else { return false };
+    transaction_place::is_of_one_snapshot(options_of(begin), classify::defaults_now(s))
+}
+
 fn tie_of(s: &Session, asks_time: bool) -> TransactionTie {
     match asks_time {
         true => TransactionTie::Time,

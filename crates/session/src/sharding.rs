@@ -45,6 +45,9 @@ pub fn cannot_span(s: &Session) -> ErrorReport {
     if s.transaction() == FAILED {
         return ErrorReport::in_failed_transaction();
     }
+    if engine_snapshots::is_in_block(s) {
+        return cannot_leave_engine("it is about other things than tables that are spread");
+    }
     let (here, there) = (place(s.sharding.here()), s.sharding.target());
     let is_held = s.transaction() == IDLE && !s.sharding.has_executed();
     let stays = if is_held { "what its session holds, such as a temporary table," } else { "its transaction" };
@@ -68,6 +71,14 @@ pub fn against_wish(why: &str) -> ErrorReport {
         .hint("SET weir.plan = auto lets Weir choose.")
 }
 
+/// The error of a statement in a block that reads several shards by one snapshot of each: only the engine has these.
+#[cold]
+pub fn cannot_leave_engine(why: &str) -> ErrorReport {
+    let text =
+        format!("its transaction reads several shards by one snapshot of each, which cannot be given to this statement: {why}");
+    ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, text).hint("Run the statement in a transaction of its own.")
+}
+
 /// The error of a read of several shards that needs the transaction that it is in: there is none over several shards.
 #[cold]
 pub fn cannot_begin(rule: RoutingRule) -> ErrorReport {
@@ -78,8 +89,10 @@ pub fn cannot_begin(rule: RoutingRule) -> ErrorReport {
             rule.because(None)
         ),
     )
-    .detail("A transaction over several shards is not supported yet.")
-    .hint("Run the statement before BEGIN or after COMMIT.")
+    .detail(
+        "No transaction over several shards is serializable, and under READ COMMITTED each statement has a snapshot of its own.",
+    )
+    .hint("Run the statement before BEGIN or after COMMIT, or in a transaction under REPEATABLE READ that only reads.")
 }
 
 /// The error of a read of several shards in a transaction that is on several: the engine does not see what it wrote.

@@ -73,6 +73,7 @@ fn plan(text: &str, engine: EngineReadiness) -> TextPlan {
 fn told(text: &str, engine: EngineReadiness) -> String {
     match plan(text, engine) {
         TextPlan::Anywhere => "anywhere".into(),
+        TextPlan::AnyShard(engine) => format!("any shard{}", if engine.is_ok() { " or the engine" } else { "" }),
         TextPlan::Cluster => "cluster".into(),
         TextPlan::Engine(fit) => format!("engine, time {}", fit.needs_transaction_time(text.as_bytes(), None)),
         TextPlan::OneShard { plan, engine, .. } => {
@@ -131,7 +132,9 @@ fn a_query_of_several_shards_is_the_engines_if_nothing_stands_against_it() {
         // Two shards, by the values that a text has.
         ("select a.note from orders a, orders b where a.id = 1 and b.id = 3", "engine by its values"),
         ("select note from orders where id = $1", "engine by its values"),
-        ("select * from countries", "anywhere"),
+        ("select * from countries", "any shard or the engine"),
+        ("select * from countries for update", "cluster"),
+        ("select 1", "anywhere"),
         ("select * from single", "cluster"),
         ("select count(*) from orders, single", "key_not_fixed, single_relation"),
         ("select count(*) from orders where note = 'x' for update", "key_not_fixed, locks_rows"),

@@ -61,7 +61,7 @@ const ROWS: [RefusalRow; 17] = [
         "whole_row",
         "a column of its result is a whole row, whose type has another number in the engine",
     ),
-    row(EngineRefusal::NothingSharded, "nothing_sharded", "it names no sharded table"),
+    row(EngineRefusal::NothingSharded, "nothing_sharded", "it names no table that is spread"),
     row(EngineRefusal::SingleRelation, "single_relation", "it reads a table of shard 0 only, which the engine does not have"),
     row(EngineRefusal::UnknownRelation, "unknown_relation", "it reads a view or another relation that the engine does not have"),
     row(
@@ -142,20 +142,19 @@ fn by_property(properties: TermProperties) -> Result<(), EngineRefusal> {
 }
 
 fn by_relation<'c>(terms: &KeyTerms, lookup: impl Fn(&QualifiedName) -> RelationKind<'c>) -> Result<(), EngineRefusal> {
-    let mut is_sharded = false;
+    let mut is_spread = false;
     let in_blocks = terms.blocks.iter().flat_map(|block| &block.occurrences).filter_map(|occurrence| match &occurrence.source {
         OccurrenceSource::Relation(name) => Some(name),
         OccurrenceSource::Derived(_) | OccurrenceSource::Cte(_) | OccurrenceSource::Unknown => None,
     });
     for name in terms.relations.iter().chain(in_blocks) {
         match lookup(name) {
-            RelationKind::Sharded(_) => is_sharded = true,
-            RelationKind::Reference => {}
+            RelationKind::Sharded(_) | RelationKind::Reference => is_spread = true,
             RelationKind::Single => return Err(EngineRefusal::SingleRelation),
             RelationKind::Unknown => return Err(EngineRefusal::UnknownRelation),
         }
     }
-    if is_sharded { Ok(()) } else { Err(EngineRefusal::NothingSharded) }
+    if is_spread { Ok(()) } else { Err(EngineRefusal::NothingSharded) }
 }
 
 /// True if postgres_fdw of PostgreSQL 17 and 18 may leave a part of a condition out: it hands a join on without the parts that PostgreSQL tests apart

@@ -143,7 +143,7 @@ fn every_relation_counts_wherever_it_stands() {
          select * from t, v -> unknown_relation
          select * from t, information_schema.tables -> single_relation
          select * from t, pg_class -> single_relation
-         select * from ref -> nothing_sharded
+         select * from ref -> taken
          select 1 -> nothing_sharded",
     );
 }

@@ -57,6 +57,11 @@ pub fn takes_snapshots(begin: BeginOptions, defaults: TransactionDefaults) -> bo
     matches!(manner(begin, defaults).0, IsolationLevel::ReadUncommitted | IsolationLevel::ReadCommitted)
 }
 
+/// True if all statements have one snapshot, and nothing is proved about other transactions.
+pub fn is_of_one_snapshot(begin: BeginOptions, defaults: TransactionDefaults) -> bool {
+    manner(begin, defaults).0 == IsolationLevel::RepeatableRead
+}
+
 /// True if the cache may answer. A read-only transaction may begin on a standby with its next statement, and must not go back in
 /// time then (`sees_on`).
 pub fn may_ask_memory(begin: BeginOptions, defaults: TransactionDefaults, sees_on: bool) -> bool {

@@ -30,7 +30,7 @@ use weir_cache::{bind_holds_a_moment, says_a_moment};
 use weir_catalog::FIRST_USER_OID;
 use weir_config::CrossShardReads;
 use weir_shard::{AllShards, BoundValue, DefinitionEffect, ShardPlan, ShardRefusal, ValueFormat};
-use weir_sql::facts::StatementVerb;
+use weir_sql::facts::{StatementVerb, TransactionVerb};
 use weir_sql::literal::LiteralGaps;
 use weir_wire::frame::{HEADER_BYTES, front, read_header, split_cstr};
 use weir_wire::write;
@@ -77,6 +77,11 @@ pub fn aim(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Option<M
     {
         return again;
     }
+    if let StatementMessage::Query(statement) | StatementMessage::Bind { statement, .. } = unit
+        && let Some(flow) = before_begin(s, w, statement)
+    {
+        return Some(MessagePlan::Later(flow));
+    }
     let is_first = s.status() == IDLE && s.sharding.bound() == BoundStatements::Nothing;
     let was_tied = s.sharding.note_tie(is_first, ties);
     let target = match unit {
@@ -87,12 +92,50 @@ pub fn aim(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Option<M
         StatementMessage::Call(_) => of_call(s),
         StatementMessage::Parse(_) | StatementMessage::Execute | StatementMessage::Garbled => return None,
     };
+    let target = match unit {
+        StatementMessage::Query(statement) | StatementMessage::Bind { statement, .. } => {
+            target.map(|aim| in_block(s, statement, aim))
+        }
+        _ => target,
+    };
     let later = set(s, target);
     if ties && !was_tied && matches!(later, Some(MessagePlan::Refused(_))) {
         // After a rollback to a savepoint the transaction goes on.
         s.sharding.untie();
     }
     later
+}
+
+/// A BEGIN waits while the server is asked for what the statement before it left there. Otherwise the transaction would be that server's, whatever its
+/// first statement is about.
+#[inline]
+fn before_begin(s: &mut Session, w: &Context, statement: &Statement) -> Option<MessageFlow> {
+    let begins = matches!(statement.transaction, TransactionVerb::Begin(_)) && s.transaction() == IDLE && s.is_unsure();
+    if begins { leave_before_begin(s, w) } else { None }
+}
+
+#[cold]
+fn leave_before_begin(s: &mut Session, w: &Context) -> Option<MessageFlow> {
+    if s.sharding.bound() != BoundStatements::Nothing || s.pin().is_some() {
+        return None;
+    }
+    checkout::leave_reader(s, w);
+    match s.has_server() {
+        false => Some(checkout::again(s)),
+        true => (!s.replies().is_empty()).then_some(MessageFlow::Hold),
+    }
+}
+
+/// A statement that controls the transaction or the session stays in the block that is open on the engine. Others that are about no table may mean
+/// something else there: its database and functions are others.
+#[inline]
+fn in_block(s: &Session, statement: &Statement, aim: ShardAim) -> ShardAim {
+    let is_control = || statement.transaction != TransactionVerb::None || statement.has(StatementTrait::OfSession);
+    if aim.target == ShardTarget::Any && engine_snapshots::is_in_block(s) && is_control() {
+        ShardTarget::Engine.into()
+    } else {
+        aim
+    }
 }
 
 /// True if a message ties the transaction of those up to its Sync, which is no block of the client's, to its server connection: a named portal stays
@@ -131,7 +174,10 @@ pub fn aim_parse(s: &mut Session, w: &Context, name: &[u8], prepared: &PreparedS
     {
         return again;
     }
-    let target = of_parse(s, w, name, prepared);
+    if let Some(flow) = before_begin(s, w, &prepared.statement) {
+        return Some(MessagePlan::Later(flow));
+    }
+    let target = of_parse(s, w, name, prepared).map(|aim| in_block(s, &prepared.statement, aim));
     set(s, target)
 }
 
@@ -191,7 +237,7 @@ fn of_query(s: &mut Session, w: &Context, statement: &Statement) -> Result<Shard
         TextPlan::AllShards(all) => to_all(s, w, (statement, all), (place, None), WriteEnd::OfClient),
         TextPlan::EveryCopy(every) => to_every_copy(s, w, (statement, every), (place, None), WriteEnd::OfClient),
         TextPlan::CopyRows(plan) => copy_to_all(s, w, (statement, plan)),
-        other => of_plan(other),
+        other => of_plan(s, place, other),
     }
 }
 
@@ -205,7 +251,7 @@ fn of_bind(s: &mut Session, w: &Context, prepared: &PreparedStatement, statement
         return copies_ahead(s, w, (statement, every), (place, key(b"")));
     }
     if !matches!(*plan, TextPlan::OneShard { .. } | TextPlan::Engine(_)) {
-        return of_plan(&plan);
+        return of_plan(s, place, &plan);
     }
     let Ok(Some(header)) = read_header(s.up.unseen()) else { return Err(Unaimed::More) };
     if header.frame_bytes() > LOOKED_AT_BYTES_MAX {
@@ -248,7 +294,7 @@ fn by_values(
             one_shard(s, w, statement, (found, engine), (place, Some(values)))
         }
         TextPlan::Engine(fit) => to_engine(s, w, statement, *fit, (place, Some(values))),
-        other => of_plan(other),
+        other => of_plan(s, place, other),
     }
 }
 
@@ -262,7 +308,7 @@ fn of_parse(s: &mut Session, w: &Context, name: &[u8], prepared: &PreparedStatem
         return copies_ahead(s, w, (&prepared.statement, every), (place, key(name)));
     }
     if !matches!(*plan, TextPlan::OneShard { .. } | TextPlan::Engine(_)) {
-        return of_plan(&plan);
+        return of_plan(s, place, &plan);
     }
     match bind_behind(s.up.unseen(), key(name)) {
         BindAhead::Here(values) => match by_values(s, w, (&plan, &prepared.statement), (prepared, values)) {
@@ -297,14 +343,25 @@ pub fn refusal_of_long(s: &Session) -> Option<ErrorReport> {
     s.account.known.sharding.may_have_tables().then(too_long)
 }
 
-fn of_plan(plan: &TextPlan) -> Result<ShardAim, Unaimed> {
+fn of_plan(s: &Session, place: TextPlace<'_>, plan: &TextPlan) -> Result<ShardAim, Unaimed> {
     match plan {
-        TextPlan::Anywhere => Ok(ShardTarget::Any.into()),
+        TextPlan::AnyShard(engine) if engine_snapshots::is_in_block(s) => within_engine(s, place, engine),
+        TextPlan::Anywhere | TextPlan::AnyShard(_) => Ok(ShardTarget::Any.into()),
         TextPlan::Cluster | TextPlan::OneShard { .. } | TextPlan::Engine(_) | TextPlan::AllShards(_) | TextPlan::EveryCopy(_) => {
             Ok(ShardTarget::Cluster.into())
         }
         TextPlan::CopyRows(_) => Err(write_steps::cannot_spread("send COPY as a Query message, by the simple protocol").into()),
         TextPlan::Refused(refusal) => Err(refusal_words::report(refusal).into()),
+    }
+}
+
+/// A read of reference tables in the block that is open on the engine.
+#[cold]
+fn within_engine(s: &Session, place: TextPlace<'_>, engine: &Result<EngineFit, NoEngine>) -> Result<ShardAim, Unaimed> {
+    match (engine, unfit_for_engine(s, place)) {
+        (Err(why), _) => Err(sharding::cannot_leave_engine(&refusal_words::of_engine(why)).into()),
+        (Ok(_), Some(report)) => Err(report.into()),
+        (Ok(_), None) => Ok(ShardTarget::Engine.into()),
     }
 }
 
@@ -316,11 +373,14 @@ fn one_shard(
     (found, engine): (Result<ShardTarget, ShardRefusal>, &Result<EngineFit, NoEngine>),
     texts: (TextPlace<'_>, Option<&[u8]>),
 ) -> Result<ShardAim, Unaimed> {
-    let is_forced = PlanWish::of(&s.state.settings) == PlanWish::Engine;
+    let is_forced = PlanWish::of(&s.state.settings) == PlanWish::Engine || engine_snapshots::is_in_block(s);
     match (found, engine) {
         (Ok(target), Ok(fit)) if !is_forced => Ok(ShardAim { target, part: part_of(s, statement, *fit, texts) }),
         (Ok(target), Err(_)) if !is_forced => Ok(target.into()),
         (_, Ok(fit)) => to_engine(s, w, statement, *fit, texts),
+        (Ok(_), Err(why)) if engine_snapshots::is_in_block(s) => {
+            Err(sharding::cannot_leave_engine(&refusal_words::of_engine(why)).into())
+        }
         (Ok(_), Err(why)) => Err(sharding::against_wish(&refusal_words::of_engine(why)).into()),
         (Err(refusal), Err(why)) => Err(refusal_words::of_plan(refusal, why).into()),
     }
@@ -586,7 +646,8 @@ fn begin_on_all(
 ) -> Result<ShardAim, Unaimed> {
     if s.transaction() == FAILED || matches!(s.lazy_begin, LazyBegin::Failed(_)) {
         // Any server gives the error of a failed transaction.
-        return Ok(ShardTarget::Any.into());
+        let is_here = engine_snapshots::is_in_block(s);
+        return Ok(if is_here { ShardTarget::Engine.into() } else { ShardTarget::Any.into() });
     }
     if PlanWish::of(&s.state.settings) != PlanWish::Auto {
         return Err(sharding::against_wish("it writes rows of several shards").into());
@@ -660,6 +721,10 @@ fn to_engine(
     }
     if let Some(report) = unfit_for_engine(s, texts.0) {
         return Err(report.into());
+    }
+    if engine_snapshots::is_in_block(s) || lazy_begin::is_of_one_snapshot(s) {
+        // Its block is, or begins, on the engine, whose snapshots of the shards are those of the whole block.
+        return Ok(ShardTarget::Engine.into());
     }
     if s.has_server() && s.sharding.here() == ENGINE && s.sharding.has_executed() {
         return Err(sharding::cannot_read_again().into());

@@ -2,14 +2,17 @@
 //!
 //! The engine opens a transaction on each shard, whose first statement takes the snapshot, when it first reads the shard. A commit on several shards could
 //! come between two of them. So the program has the engine read all shards before the statement, while the gate keeps such commits out. Both are one
-//! implicit transaction, and the statement reads by those snapshots.
+//! implicit transaction, and the statement reads by those snapshots. In a block under REPEATABLE READ all statements do: the snapshots are taken once, behind
+//! its BEGIN.
 
 use crate::checkout;
 use crate::concern;
 use crate::conn::Conn;
 use crate::context::Context;
+use crate::fault::ErrorReport;
 use crate::flow::MessageFlow;
-use crate::session::{MessageFate, Session, SessionServer};
+use crate::lazy_begin;
+use crate::session::{IDLE, MessageFate, Session, SessionServer};
 use crate::sharding::shard_target::{ENGINE, ShardSnapshots};
 use crate::upstream::UpstreamState;
 use weir_config::CrossShardReads;
@@ -19,12 +22,22 @@ use weir_wire::write;
 /// Returns the step before a statement of the engine, if there is one. The session has its server connection.
 #[cold]
 pub fn before(s: &mut Session, w: &Context) -> Option<MessageFlow> {
+    if is_in_block(s) {
+        s.intake.replay.iter_mut().for_each(|record| record.spoil());
+    }
     if s.sharding.here() != ENGINE || w.peek_config().sharding.reads == CrossShardReads::Latest {
         return None;
     }
     s.sharding.set_snapshots(ShardSnapshots::Wanted);
-    note_transaction(s, true);
+    if !is_in_block(s) {
+        note_transaction(s, true);
+    }
     Some(checkout::again(s))
+}
+
+/// True if the session's transaction block is open on the engine.
+pub fn is_in_block(s: &Session) -> bool {
+    s.sharding.here() == ENGINE && s.transaction() != IDLE
 }
 
 /// An implicit transaction, also one about to begin, keeps the session's connection.
@@ -79,16 +92,30 @@ pub fn are_due(s: &Session) -> bool {
 
 /// The session's own connection, for the program to take the snapshots over; `taken` or `not_taken` follows.
 pub fn lend(s: &mut Session) -> Option<(Box<Conn>, Box<UpstreamState>)> {
-    give_up(s);
+    if !is_in_block(s) {
+        give_up(s);
+    }
     s.server.take().map(|SessionServer { conn, upstream }| (conn, upstream))
 }
 
-/// The engine has the snapshots, in an implicit transaction.
+/// The engine has the snapshots, in an implicit transaction or in the block that is open there.
 pub fn taken(s: &mut Session, mut conn: Box<Conn>, mut upstream: Box<UpstreamState>) {
     conn.unnamed = None;
-    upstream.replies.note_implicit(true);
+    let snapshots = if upstream.txn.status == IDLE { ShardSnapshots::Taken } else { ShardSnapshots::OfBlock };
+    if snapshots == ShardSnapshots::Taken {
+        upstream.replies.note_implicit(true);
+    }
     s.server = Some(SessionServer { conn, upstream });
-    s.sharding.set_snapshots(ShardSnapshots::Taken);
+    s.sharding.set_snapshots(snapshots);
+    s.wake();
+}
+
+/// The block that is open on the engine has no snapshots: its statement that waits for them fails, and the block with it.
+#[cold]
+pub fn fail_block(s: &mut Session, w: &Context, fault: ErrorReport) {
+    s.sharding.set_snapshots(ShardSnapshots::None);
+    lazy_begin::fail_on_server(s, w);
+    s.intake.owe(fault);
     s.wake();
 }
 
@@ -101,9 +128,13 @@ pub fn give_up(s: &mut Session) {
 /// The connection is broken, or owes an answer.
 pub fn lost(s: &mut Session, w: &Context, conn: Box<Conn>, upstream: Box<UpstreamState>) {
     not_taken(s, conn, upstream);
+    let had_block = is_in_block(s);
     if let Some((conn, _)) = s.lose(w, MessageFate::Undone) {
         s.host.close(conn);
         concern::lost(s, w);
+    }
+    if had_block {
+        lazy_begin::fail_lost(s, w);
     }
 }
 

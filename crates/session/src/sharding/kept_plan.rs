@@ -12,6 +12,8 @@ use weir_sql::literal::LiteralGaps;
 pub enum TextPlan {
     /// Names nothing of the database: any server will do.
     Anywhere,
+    /// Reads reference tables only: any shard will do, or the engine.
+    AnyShard(Result<EngineFit, NoEngine>),
     /// Names nothing that is sharded.
     Cluster,
     /// `literals`: where the text's literals stand. `engine`: for values that belong to several shards.

@@ -73,8 +73,10 @@ pub enum ShardSnapshots {
     None,
     /// The program takes them before the statement is sent.
     Wanted,
-    /// The engine's open transaction has them.
+    /// The engine's implicit transaction has them, for one statement.
     Taken,
+    /// The engine's transaction block has them, until it ends.
+    OfBlock,
 }
 
 /// A transaction of Weir's own for the statements up to a client's Sync.
@@ -220,7 +222,7 @@ impl SessionSharding {
     /// True if the next statement is the engine's, and its snapshots are not taken yet.
     #[inline]
     pub fn lacks_snapshots(&self) -> bool {
-        self.aim.target == ShardTarget::Engine && self.snapshots != ShardSnapshots::Taken
+        self.aim.target == ShardTarget::Engine && matches!(self.snapshots, ShardSnapshots::None | ShardSnapshots::Wanted)
     }
 
     pub fn snapshots(&self) -> ShardSnapshots {
@@ -259,9 +261,9 @@ impl SessionSharding {
     }
 
     #[inline]
-    pub fn note_ready(&mut self) {
+    pub fn note_ready(&mut self, is_outside_of_blocks: bool) {
         self.aim = ShardAim::default();
-        if self.snapshots == ShardSnapshots::Taken {
+        if self.snapshots == ShardSnapshots::Taken || (self.snapshots == ShardSnapshots::OfBlock && is_outside_of_blocks) {
             self.snapshots = ShardSnapshots::None;
         }
     }

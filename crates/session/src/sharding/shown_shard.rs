@@ -40,7 +40,7 @@ pub fn shown_shard(
     let tables = known.sharding.tables()?;
     let facts = PlanFacts { tables: &tables, catalog, path, certainty: NameCertainty::Known, prepared };
     match plan_of(statement, text.as_bytes(), &facts) {
-        TextPlan::Anywhere | TextPlan::Cluster => None,
+        TextPlan::Anywhere | TextPlan::AnyShard(_) | TextPlan::Cluster => None,
         TextPlan::Refused(refusal) => Some(ShownShard::Refused(refusal_words::report(&refusal).message)),
         TextPlan::Engine(_) => Some(ShownShard::Engine),
         TextPlan::AllShards(all) if participants::spans_shards(config, known) => Some(ShownShard::All(all.shards)),

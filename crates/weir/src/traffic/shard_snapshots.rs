@@ -18,27 +18,39 @@ pub async fn take(served: &mut ServedSession) -> Result<(), ErrorReport> {
     let outcome = match pass.held().await {
         Ok(()) => look(served, &pass).await,
         Err(fault) => {
-            engine_snapshots::give_up(&mut served.s);
+            if !engine_snapshots::is_in_block(&served.s) {
+                engine_snapshots::give_up(&mut served.s);
+            }
             Err(fault)
         }
     };
     served.s.handle.is_ours.set(false);
     served.s.handle.cancel_waits.set(false);
-    outcome
+    match outcome {
+        Err(fault) if engine_snapshots::is_in_block(&served.s) => {
+            engine_snapshots::fail_block(&mut served.s, &served.w, fault);
+            Ok(())
+        }
+        outcome => outcome,
+    }
 }
 
 /// Not cancel safe.
 async fn look(served: &mut ServedSession, pass: &GatePass) -> Result<(), ErrorReport> {
+    let is_in_block = engine_snapshots::is_in_block(&served.s);
     let Some((conn, upstream)) = engine_snapshots::lend(&mut served.s) else { return Ok(()) };
     let Some(conn) = served.sockets.host.whole(conn) else { return Ok(()) };
     let deadline = Instant::now() + hold_limit(&served.w);
-    let (mut conn, mut said) = conn_opening::ask_ahead(&served.w, conn, LOOK, deadline).await;
+    let (mut conn, mut said) = match is_in_block {
+        true => conn_opening::ask_operators(&served.w, conn, LOOK, deadline).await,
+        false => conn_opening::ask_ahead(&served.w, conn, LOOK, deadline).await,
+    };
     let objection = match &said {
         Ok(_) if served.s.handle.cancel_waits.get() => Some(cancelled()),
         Ok(_) if !pass.is_held() => Some(lost_gate()),
         Ok(_) | Err(_) => None,
     };
-    if objection.is_some() {
+    if objection.is_some() && !is_in_block {
         (conn, said) = conn_opening::end_ahead(&served.w, conn, deadline).await;
     }
     let conn = served.sockets.host.take(conn);

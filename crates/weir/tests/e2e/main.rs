@@ -100,6 +100,7 @@ mod sequences;
 mod session_state;
 mod sessions;
 mod shard_batches;
+mod shard_blocks;
 mod shard_command;
 mod shard_copies;
 mod shard_copy;

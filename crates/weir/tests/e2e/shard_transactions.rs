@@ -12,7 +12,7 @@ const ACCOUNTS: &str =
     "create table accounts (id int primary key, balance int not null check (balance >= 0), seen timestamptz default now());
     create table plain (id int primary key, note text)";
 
-fn ground(more: &str) -> Spread {
+pub fn ground(more: &str) -> Spread {
     let spread = Spread::start(more);
     spread.define(ACCOUNTS);
     spread.whole().query("insert into accounts select i, 100 from generate_series(1, 40) i").unwrap();
@@ -23,7 +23,7 @@ fn ground(more: &str) -> Spread {
 }
 
 /// An account on each shard.
-fn ids(spread: &Spread) -> [String; SHARDS] {
+pub fn ids(spread: &Spread) -> [String; SHARDS] {
     std::array::from_fn(|shard| spread.server(shard).value("select min(id) from accounts").unwrap())
 }
 
@@ -33,7 +33,7 @@ fn balances(spread: &Spread, ids: &[String; SHARDS]) -> [String; SHARDS] {
     })
 }
 
-fn prepared(spread: &Spread) -> usize {
+pub fn prepared(spread: &Spread) -> usize {
     let count = |shard| spread.server(shard).value("select count(*) from pg_prepared_xacts").unwrap().parse::<usize>().unwrap();
     (0..SHARDS).map(count).sum()
 }
@@ -547,7 +547,7 @@ fn no_transfer_between_shards_is_done_in_part_while_servers_crash() {
 
 /// Moves money between shards, whose sum stays, until told to stop. Counts the transfers that were committed. Shard 0 comes
 /// first: no two wait for each other, and the outcome stays provable while others crash.
-fn shifter(port: u16, number: usize, ids: &[String; SHARDS], (done, is_over): (&AtomicU64, &AtomicBool)) {
+pub fn shifter(port: u16, number: usize, ids: &[String; SHARDS], (done, is_over): (&AtomicU64, &AtomicBool)) {
     let (mut dice, mut client) = (Dice::new(number as u64 + 5), None);
     while !is_over.load(Ordering::Relaxed) {
         if client.is_none() {
@@ -569,7 +569,7 @@ fn shifter(port: u16, number: usize, ids: &[String; SHARDS], (done, is_over): (&
     }
 }
 
-const SUM: &str = "select sum(balance) from accounts";
+pub const SUM: &str = "select sum(balance) from accounts";
 
 /// Asks for the sum over all shards until told to stop. Returns the sums that were told.
 fn adder(port: u16, how: How, is_over: &AtomicBool) -> Vec<String> {
