@@ -52,8 +52,8 @@ fn has_one_snapshot(spread: &Spread, ids: &[String; SHARDS], how: How) {
         begin.split("; ").for_each(|text| drop(told(&mut reader, how, text)));
         let sum = told(&mut reader, how, SUM);
         let before: Vec<String> = (0..SHARDS).map(|shard| told(&mut reader, how, &by_key(shard))).collect();
-        for shard in 0..SHARDS {
-            writer.run(&format!("update accounts set balance = balance + 7 where id = {}", ids[shard]));
+        for id in ids {
+            writer.run(&format!("update accounts set balance = balance + 7 where id = {id}"));
         }
         writer.run("insert into accounts values (1000 , 1), (1001, 1), (1002, 1), (1003, 1), (1004, 1)");
         assert_eq!(told(&mut reader, how, SUM), sum, "{begin}");
