@@ -189,10 +189,12 @@ pub enum GroupPart {
     EtcdCompares,
     /// A read of etcd is linearizable.
     EtcdFreshReads,
+    /// A host that lost its disk is another member.
+    NewIncarnation,
 }
 
 impl GroupPart {
-    pub const BINDING: [GroupPart; 12] = [
+    pub const BINDING: [GroupPart; 13] = [
         GroupPart::CloseFirst,
         GroupPart::WaitStopped,
         GroupPart::LeaseAtSuccess,
@@ -205,5 +207,6 @@ impl GroupPart {
         GroupPart::AddressGoneFirst,
         GroupPart::EtcdCompares,
         GroupPart::EtcdFreshReads,
+        GroupPart::NewIncarnation,
     ];
 }

@@ -21,10 +21,12 @@ mod member_etcd;
 mod member_host;
 mod member_link;
 mod member_processes;
+mod member_scripts;
 mod member_takeover;
 mod oracle;
 mod plan;
 mod returning;
+mod script_scene;
 mod server;
 mod trace;
 mod traffic;
@@ -36,12 +38,20 @@ pub use doubt::Told;
 pub use kinds::{GroupPart, Proof, Scripted};
 pub use oracle::{Broken, Outcome};
 pub use plan::{Options, Plan};
+pub use script_scene::MemberScript;
 
 /// Plays a script.
 pub fn run_script(plan: Plan, options: Options) -> Outcome {
     let mut world = world::World::new(1, plan, options);
     world.play();
     world.outcome(1)
+}
+
+/// Plays a script of a group's members; the seed has its moments.
+pub fn run_member_script(seed: u64, script: MemberScript, options: Options) -> Outcome {
+    let mut world = world::World::new(seed, Plan::of_members(script, options), options);
+    world.play();
+    world.outcome(seed)
 }
 
 /// Plays one seed in which primaries are moved on purpose.

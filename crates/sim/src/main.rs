@@ -1,23 +1,35 @@
-//! `cargo run -p weir-sim -- --seed N` plays one seed and prints it; `--planned`: one in which primaries are moved on purpose. `--returning`: one in which agents bring replaced primaries back; `--grouped`: one of a group, `--group-without PART` without a part of it. `--seeds N [--from M]` plays many and prints their broken
+//! `cargo run -p weir-sim -- --seed N` plays one seed and prints it; `--planned`: one in which primaries are moved on purpose. `--returning`: one in which agents bring replaced primaries back; `--grouped`: one of a group, `--group-without PART` without a part of it; `--script NAME`: one of a script of members. `--seeds N [--from M]` plays many and prints their broken
 //! invariants. `--without RULE` leaves a safety rule out, `--unproved PART` a part of the proof of a COMMIT's outcome.
 
 use std::process::ExitCode;
 
 use weir_failover::SafetyRule;
 use weir_group::GroupRule;
-use weir_sim::{GroupPart, Options, Outcome, Proof, run, run_grouped, run_planned, run_returning};
+use weir_sim::{
+    GroupPart, MemberScript, Options, Outcome, Proof, run, run_grouped, run_member_script, run_planned, run_returning,
+};
 
-const USAGE: &str = "usage: weir-sim [--planned | --returning | --grouped] (--seed N | --seeds N [--from M]) [--without RULE] [--unproved PART] [--group-without PART]";
+const USAGE: &str = "usage: weir-sim [--planned | --returning | --grouped | --script NAME] (--seed N | --seeds N [--from M]) [--without RULE] [--unproved PART] [--group-without PART]";
 
 struct Arguments {
     from: u64,
     seeds: u64,
     run: fn(u64, Options) -> Outcome,
+    script: Option<MemberScript>,
     options: Options,
 }
 
+impl Arguments {
+    fn play(&self, seed: u64) -> Outcome {
+        match self.script {
+            Some(script) => run_member_script(seed, script, self.options),
+            None => (self.run)(seed, self.options),
+        }
+    }
+}
+
 fn arguments() -> Option<Arguments> {
-    let mut read = Arguments { from: 0, seeds: 1_000, run, options: Options::default() };
+    let mut read = Arguments { from: 0, seeds: 1_000, run, script: None, options: Options::default() };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
@@ -35,6 +47,7 @@ fn arguments() -> Option<Arguments> {
                 (read.from, read.seeds) = (value.parse().ok()?, 1);
                 read.options.traces = true;
             }
+            "--script" => read.script = Some(*MemberScript::ALL.iter().find(|script| format!("{script:?}") == value)?),
             "--seeds" => read.seeds = value.parse().ok()?,
             "--from" => read.from = value.parse().ok()?,
             "--unproved" => {
@@ -53,16 +66,17 @@ fn arguments() -> Option<Arguments> {
 }
 
 fn main() -> ExitCode {
-    let Some(Arguments { from, seeds, run, options }) = arguments() else {
-        eprintln!("{USAGE}\nrules: {:?}\nparts of a proof: {:?}", SafetyRule::ALL, Proof::ALL);
+    let Some(arguments) = arguments() else {
+        eprintln!("{USAGE}\nrules: {:?}\nparts of a proof: {:?}\nscripts: {:?}", SafetyRule::ALL, Proof::ALL, MemberScript::ALL);
         return ExitCode::FAILURE;
     };
+    let (from, seeds) = (arguments.from, arguments.seeds);
     let (mut brought_back, mut ended) = (0, 0);
     let (mut committed, mut rolled_back, mut unknown, mut again, mut refused) = (0, 0, 0, 0, 0);
     let (mut takeovers, mut etcd_changes, mut disks_lost, mut removals) = (0, 0, 0, 0);
     let (mut broken, mut failovers, mut switchovers, mut events, mut acknowledged, mut lost) = (0, 0, 0, 0, 0, 0);
     for seed in from..from + seeds {
-        let outcome = run(seed, options);
+        let outcome = arguments.play(seed);
         outcome.trace.iter().for_each(|line| println!("{line}"));
         if !outcome.broken.is_empty() {
             broken += 1;

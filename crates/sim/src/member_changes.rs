@@ -4,6 +4,7 @@ use weir_failover::Ms;
 use weir_group::{GroupEvent, GroupRequest, MemberRow};
 
 use crate::fault::Repair;
+use crate::kinds::GroupPart;
 use crate::member_processes::ProcessStage;
 use crate::world::World;
 
@@ -16,13 +17,18 @@ impl World {
         if !is_left || !self.has_decided() || !self.is_alone_on_host(at) {
             return;
         }
+        self.empty_disk(at, lasts);
+    }
+
+    /// Ends a host's process, which comes back without its files.
+    pub(crate) fn empty_disk(&mut self, at: usize, lasts: Ms) {
         self.counts.disks_lost += 1;
         self.kill_weir(at);
         self.weirs[at].disk.clear();
-        let incarnation = self.dice.roll() as u32;
+        let (incarnation, keeps_it) = (self.dice.roll() as u32, self.leaves_out(GroupPart::NewIncarnation));
         let Some(host) = self.member_host(at) else { return };
         host.file.clear();
-        host.id.incarnation = incarnation;
+        host.id.incarnation = if keeps_it { host.id.incarnation } else { incarnation };
         self.note(|| format!("weir {at} has lost its disk"));
         self.repair_in(lasts, Repair::Weir(at));
     }
@@ -44,6 +50,11 @@ impl World {
             self.kill_weir(at);
             self.repair_in(lasts, Repair::Weir(at));
         }
+        self.ask_to_remove(seat, leader);
+    }
+
+    /// An operator asks the leader to remove a host.
+    pub(crate) fn ask_to_remove(&mut self, seat: usize, leader: usize) {
         let Some(host) = self.member_host(leader) else { return };
         let Some(members) = host.version.as_ref().map(|version| &version.state.members) else { return };
         let rows: Vec<MemberRow> = members.rows.iter().filter(|row| usize::from(row.id.host) != seat).copied().collect();

@@ -9,6 +9,7 @@ use weir_group::{EngineKind, GroupSettings, HalfVotes, MemberDuty, ShutdownFate}
 
 use crate::dice::Dice;
 use crate::kinds::{Fault, GroupPart, Proof, Scripted};
+use crate::script_scene::MemberScript;
 
 /// Faults begin after the first and end with the second; then the world is healed, and must be well at the third.
 pub const FAULTS_FROM: Ms = 4_000;
@@ -67,6 +68,8 @@ pub struct Plan {
     /// `wd_lost_node_removal_timeout`.
     pub lost_removal_ms: Option<Ms>,
     pub group_without: Option<GroupPart>,
+    /// Faults of members in one order; without it, and with dice.
+    pub member_script: Option<MemberScript>,
 }
 
 /// Weirs side by side.
@@ -116,6 +119,7 @@ impl Plan {
             lease_ms: LEASE_MS,
             lost_removal_ms: None,
             group_without: None,
+            member_script: None,
         };
         plan.draw_agents(&mut dice, &[0, 50, 100]);
         plan
@@ -275,7 +279,17 @@ impl Plan {
             lease_ms: LEASE_MS,
             lost_removal_ms: None,
             group_without: None,
+            member_script: None,
         }
+    }
+}
+
+impl Plan {
+    /// Three members of a group before three nodes; the script has all faults.
+    pub fn of_members(script: MemberScript, options: Options) -> Plan {
+        let plan = Plan::scripted(3, "", OtherPromoters::Alone, Vec::new(), options.without);
+        let member_script = Some(script);
+        Plan { company: WeirCompany::Group, group_without: options.group_without, member_script, ..plan }
     }
 }
 

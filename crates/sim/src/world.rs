@@ -17,6 +17,7 @@ use crate::member_host::{MemberDue, MemberHost};
 use crate::oracle::{Broken, Write};
 use crate::plan::{self, Options, Plan, WeirCompany};
 use crate::returning::{Return, Step};
+use crate::script_scene::ScriptScene;
 use crate::server::{Power, Role, Server, WriteId};
 use crate::traffic::Packet;
 use crate::weir::Weir;
@@ -147,6 +148,8 @@ pub enum Due {
     Spite {
         weir: usize,
     },
+    /// A moment of a script of members.
+    Scene(ScriptScene),
     Repair(Repair),
     Operator,
     Heal,
@@ -196,6 +199,7 @@ impl Due {
             | Due::Job(_)
             | Due::Strike
             | Due::Killed
+            | Due::Scene(_)
             | Due::Spite { .. }
             | Due::Repair(_)
             | Due::Operator
@@ -337,6 +341,9 @@ impl World {
         if !self.plan.script.is_empty() {
             self.later(plan::FAULTS_FROM, Due::Killed);
         }
+        if self.plan.member_script.is_some() {
+            self.later(plan::FAULTS_FROM, Due::Scene(ScriptScene::Begins));
+        }
         self.later(OPERATOR_MS, Due::Operator);
         self.later(plan::HEALED_AT, Due::Heal);
         while let Some((at, due)) = self.agenda.take() {
@@ -411,6 +418,7 @@ impl World {
             Due::Drain { weir, life, node, until } => self.drain(weir, life, node, until),
             Due::Strike => self.strike(),
             Due::Killed => self.kill_first(),
+            Due::Scene(scene) => self.play_scene(scene),
             Due::Spite { weir } => {
                 self.kill_weir(weir);
                 let lasts = self.dice.within(20, 2_000);

@@ -35,6 +35,9 @@ fn no_failover_of_a_group_breaks_a_promise() {
     assert!(terms > count && too_late > count / 20, "{terms} changes of the leader, {too_late} answers after a lease");
 }
 
+/// `member_scripts.rs` misses it.
+const BY_SCRIPT: GroupPart = GroupPart::NewIncarnation;
+
 /// Parts that a run leaves out, and seeds among which each is missed.
 const MISSED: [(GroupPart, Range<u64>); 17] = [
     (GroupPart::CloseFirst, 0..10),
@@ -73,7 +76,7 @@ fn every_part_of_failover_in_a_group_is_needed() {
         let is_found = outcomes.iter().any(|outcome| outcome.broken.iter().any(|broken| is_of(part, broken)));
         assert!(is_found, "nothing breaks without {part:?} in seeds {seeds:?}");
     }
-    assert!(GroupPart::BINDING.iter().all(|part| MISSED.iter().any(|(of, _)| of == part)));
+    assert!(GroupPart::BINDING.iter().all(|part| *part == BY_SCRIPT || MISSED.iter().any(|(of, _)| of == part)));
 }
 
 #[test]
