@@ -136,6 +136,7 @@ impl World {
             }
             Fault::DiskLost => self.lose_disk(lasts),
             Fault::MemberRemoved => self.remove_member(lasts),
+            Fault::ShutDown => self.shut_down(lasts),
             Fault::EtcdSilent => self.etcd.silent_until = self.etcd.silent_until.max(self.now + lasts),
             Fault::AgentDies => {
                 let until = self.now + lasts;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weir_failover::{DurableState, FailoverAction, NodeId};
-use weir_group::{GroupState, StateVersion, VersionNumber};
+use weir_group::{GroupState, HostNumber, StateVersion, VersionNumber};
 
 use crate::member_host::MemberHost;
 use crate::oracle::Broken;
@@ -44,6 +44,9 @@ impl World {
     fn judge_decision(&mut self, version: &StateVersion) {
         let (number, change) = (version.number, version.state.change);
         let GroupDecisions { decided, newest, change: last, .. } = &mut self.decisions;
+        if let Some(before) = decided.get(&change.wrapping_sub(1)).filter(|_| !decided.contains_key(&change)) {
+            self.counts.members_left += hosts_left(before, &version.state);
+        }
         let first = decided.entry(change).or_insert_with(|| version.state.clone());
         let is_other = !Arc::ptr_eq(first, &version.state) && **first != *version.state;
         let is_lost = number > *newest && change < *last || number < *newest && change > *last;
@@ -173,6 +176,12 @@ impl World {
         let is_done = self.serving().all(|of| of.state.as_ref().is_some_and(|state| !state.stops_writes()));
         is_done && self.leader().is_some() && self.serving().all(|of| of.host.as_deref().is_some_and(has_lease))
     }
+}
+
+/// Hosts that stay after one state, and not after the next.
+fn hosts_left(before: &GroupState, after: &GroupState) -> usize {
+    let stays = |of: &GroupState, host: HostNumber| of.members.lasting().iter().any(|id| id.host == host);
+    before.members.lasting().iter().filter(|id| !stays(after, id.host)).count()
 }
 
 /// Findings of one run that are kept.

@@ -50,6 +50,8 @@ pub enum Fault {
     DiskLost,
     /// The operator removes a host from its group. It is admitted again when it greets.
     MemberRemoved,
+    /// A Weir is stopped in good order, and started again some time later.
+    ShutDown,
 }
 
 impl Fault {
@@ -83,7 +85,7 @@ impl Fault {
             Fault::Promoted | Fault::Detached => 2,
             Fault::Restart | Fault::ReplayStands => 6,
             Fault::WeirHangs | Fault::WeirIsland | Fault::LeaderDies | Fault::TakenOver | Fault::EtcdSilent => 10,
-            Fault::DiskLost | Fault::MemberRemoved => 10,
+            Fault::DiskLost | Fault::MemberRemoved | Fault::ShutDown => 10,
             Fault::SwitchOver => 40,
             Fault::AgentDies => 8,
         }

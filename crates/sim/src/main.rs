@@ -73,7 +73,8 @@ fn main() -> ExitCode {
     let (from, seeds) = (arguments.from, arguments.seeds);
     let (mut brought_back, mut ended) = (0, 0);
     let (mut committed, mut rolled_back, mut unknown, mut again, mut refused) = (0, 0, 0, 0, 0);
-    let (mut takeovers, mut etcd_changes, mut disks_lost, mut removals) = (0, 0, 0, 0);
+    let (mut takeovers, mut etcd_changes, mut disks_lost, mut beside, mut removals) = (0, 0, 0, 0, 0);
+    let (mut shutdowns, mut members_left) = (0, 0);
     let (mut broken, mut failovers, mut switchovers, mut events, mut acknowledged, mut lost) = (0, 0, 0, 0, 0, 0);
     for seed in from..from + seeds {
         let outcome = arguments.play(seed);
@@ -91,7 +92,10 @@ fn main() -> ExitCode {
         ended += outcome.ended;
         takeovers += outcome.takeovers;
         disks_lost += outcome.disks_lost;
+        beside += outcome.disks_lost_beside;
         removals += outcome.removals;
+        shutdowns += outcome.shutdowns;
+        members_left += outcome.members_left;
         etcd_changes += outcome.etcd_changes;
         committed += outcome.told.committed;
         rolled_back += outcome.told.rolled_back;
@@ -101,7 +105,7 @@ fn main() -> ExitCode {
     }
     println!(
         "{seeds} seeds, {broken} broken; {failovers} changes of the primary, {switchovers} of them asked for, {acknowledged} writes acknowledged, \
-         {lost} of them lost as announced, {brought_back} brought back, {ended} ended, {takeovers} taken over, {disks_lost} disks lost, {removals} hosts to be removed, {etcd_changes} changes in etcd, {events} events; lost answers: {committed} committed, {rolled_back} rolled back, {unknown} unknown; transactions: {again} ran again, {refused} did not"
+         {lost} of them lost as announced, {brought_back} brought back, {ended} ended, {takeovers} taken over, {disks_lost} disks lost, {beside} of them beside another process, {removals} hosts to be removed, {shutdowns} stopped, {members_left} hosts left groups, {etcd_changes} changes in etcd, {events} events; lost answers: {committed} committed, {rolled_back} rolled back, {unknown} unknown; transactions: {again} ran again, {refused} did not"
     );
     if broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

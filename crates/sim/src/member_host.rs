@@ -15,7 +15,7 @@ use crate::engine_talk::{EngineQuestion, EngineTalk};
 use crate::host_kernel::{KernelAnswer, KernelCall};
 use crate::kinds::GroupPart;
 use crate::member_link::{AskedChange, DrainProgress, OpeningNode, OrderToEnd};
-use crate::member_processes::{FormerProcesses, ProcessStage};
+use crate::member_processes::{FormerProcesses, LeavingProcess, ProcessStage};
 use crate::world::{Due, World};
 
 /// As `GroupDriver` ticks, with a process that is not always in time.
@@ -65,6 +65,10 @@ pub struct MemberHost {
     /// As this leader had it stored last, and if it knows a version that says so.
     pub last_text: Option<(String, bool)>,
     pub draining: Option<DrainProgress>,
+    /// It is being stopped in good order: its workers have ended.
+    pub leaving: Option<LeavingProcess>,
+    /// Of a former process: its mark was lost with the disk.
+    pub is_unmarked: bool,
     pub is_stopped: bool,
     stops: u32,
     /// When it last went on after a stop.
@@ -170,6 +174,10 @@ pub enum MemberDue {
         call: KernelCall,
         answer: KernelAnswer,
     },
+    /// The disk of its host is lost.
+    DiskLost {
+        lasts: Ms,
+    },
     /// SIGCONT.
     Continue {
         stops: u32,
@@ -206,6 +214,8 @@ impl MemberHost {
             opening: None,
             last_text: None,
             draining: None,
+            leaving: None,
+            is_unmarked: false,
             is_stopped: false,
             stops: 0,
             continued_at: None,
@@ -234,14 +244,22 @@ impl MemberHost {
         MemberSight {
             now: self.clock(now),
             version: self.version.as_ref(),
-            rights: MemberRights { leads: self.rights.leads.filter(|_| self.process.gives_orders()), ..self.rights },
+            rights: MemberRights { leads: self.rights.leads.filter(|_| self.gives_orders()), ..self.rights },
             stopped_epoch: self.stopped_epoch,
         }
     }
 
+    fn gives_orders(&self) -> bool {
+        self.process.gives_orders() && self.leaving.is_none()
+    }
+
+    pub fn party(&self) -> WritingParty {
+        if self.leaving.is_some() { WritingParty::Nobody } else { WritingParty::Workers }
+    }
+
     /// True if it leads, as its `sight` says.
     pub fn leads(&self, now: Ms) -> bool {
-        self.rights.leads.is_some() && self.process.gives_orders() && self.clock(now) < self.rights.until
+        self.rights.leads.is_some() && self.gives_orders() && self.clock(now) < self.rights.until
     }
 
     /// Epoch and node in which its workers may pass on a success in this moment.
@@ -262,7 +280,7 @@ impl MemberHost {
         self.address = None;
         self.role = GroupRole::Follows;
         (self.is_meeting, self.is_rung, self.is_stopped) = (false, false, false);
-        (self.opening, self.draining, self.writing, self.last_text) = Default::default();
+        (self.opening, self.draining, self.writing, self.last_text, self.leaving) = Default::default();
         self.asked.clear();
         self.closings.clear();
         self.backlog.clear();
@@ -391,6 +409,7 @@ impl World {
                 }
                 self.member_obeyed(at);
                 self.note_end(at);
+                self.leave_when_free(at);
             }
             MemberDue::Message(message) => self.step_member(at, GroupEvent::Message(message)),
             MemberDue::Written { life, number } if is_same(life) => {
@@ -426,6 +445,7 @@ impl World {
             MemberDue::AddressDue { life } if is_same(life) => self.keep_address(at),
             MemberDue::KernelObeys { life, call } => self.obey_call(at, life, call),
             MemberDue::KernelAnswers { life, call, answer } if is_same(life) => self.hear_kernel(at, call, answer),
+            MemberDue::DiskLost { lasts } => self.lose_disk_of(at, lasts),
             MemberDue::Continue { stops } => {
                 if self.member_host(at).is_some_and(|host| host.stops == stops) {
                     self.continue_member(at);
@@ -522,7 +542,7 @@ impl World {
             host.stopped_epoch = None;
         }
         if obey == RightsTaken::Something {
-            let writes = WritesChange::of(&had, &rights, WritingParty::Workers);
+            let writes = WritesChange::of(&had, &rights, host.party());
             let progress = ObedienceProgress::of(host.obeying.take(), number, leads, writes);
             let progress = ObedienceProgress { address: progress.address || is_left_out, ..progress };
             host.obeying = Some(ObedienceProgress { is_freeing: !progress.address, ..progress });
@@ -597,7 +617,8 @@ impl World {
 
 impl MemberHost {
     pub fn grant(&mut self) {
-        if self.obeying.as_ref().is_none_or(ObedienceProgress::lets_renew) {
+        let may_renew = self.obeying.as_ref().is_none_or(ObedienceProgress::lets_renew);
+        if may_renew && self.leaving.is_none() {
             self.granted_until = self.granted_until.max(self.rights.until);
             self.granted = (self.rights.until, self.rights.writes);
         }

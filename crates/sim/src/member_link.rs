@@ -117,7 +117,11 @@ impl World {
         let now = self.now;
         let weir = &mut self.weirs[at];
         let (Some(host), Some(state)) = (&mut weir.host, &weir.state) else { return Vec::new() };
-        let intent = if alone_misses_primary(state, now) { MemberIntent::Unfit } else { MemberIntent::Serves };
+        let intent = match host.leaving {
+            Some(_) => MemberIntent::ShutsDown,
+            None if alone_misses_primary(state, now) => MemberIntent::Unfit,
+            None => MemberIntent::Serves,
+        };
         let awaited = host.obeying.filter(|obeying| !obeying.writes).map(|obeying| obeying.number);
         let mut tie = std::mem::take(&mut host.tie);
         let words = tie.words(host.sight(now), state, intent, (host.served, awaited));
@@ -131,7 +135,7 @@ impl World {
         let weir = &mut self.weirs[at];
         let gate = weir.target;
         let Some(host) = &weir.host else { return };
-        weir.shown = gate.filter(|(node, _)| host.sight(now).may_write_to(*node));
+        weir.shown = gate.filter(|(node, _)| host.leaving.is_none() && host.sight(now).may_write_to(*node));
     }
 
     /// For a founder.

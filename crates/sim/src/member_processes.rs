@@ -1,5 +1,6 @@
 //! Processes of one member after takeovers, as each of them knows of the others.
 
+use weir_failover::Ms;
 use weir_group::{FormerMember, FormerStanding, GroupMs, PASS_ON_MS, PassedRights, VersionNumber};
 
 /// Part of a process in its member.
@@ -34,6 +35,17 @@ impl ProcessStage {
     pub fn gives_orders(&self) -> bool {
         matches!(self, ProcessStage::Member | ProcessStage::Begins { .. })
     }
+}
+
+/// A process that is being stopped in good order, by times of its clock.
+#[derive(Clone, Copy, Debug)]
+pub struct LeavingProcess {
+    /// All others have been told by then.
+    pub told_at: GroupMs,
+    /// It ends then in any case.
+    pub until: GroupMs,
+    /// Time from its end until it is started again.
+    pub back_ms: Ms,
 }
 
 #[derive(Clone, Debug)]

@@ -21,6 +21,10 @@ impl World {
             ScriptScene::ChangeEnds(roles) => self.leave_end_alone(roles),
             ScriptScene::LeadIsTaken(roles) => self.remove_former_leader(roles),
             ScriptScene::PrimaryIsLost(roles) => self.lose_primary(roles.second),
+            ScriptScene::HostIsEmpty(roles) => {
+                let back = self.dice.within(20, 300);
+                self.lose_disk_of(roles.second, back);
+            }
             ScriptScene::WriterIsGone(roles) => {
                 self.part(roles.second, &[roles.leader, roles.third]);
                 self.ask_to_remove(roles.second, roles.leader);
@@ -50,6 +54,12 @@ impl World {
                 let (lost, gone) = (self.dice.within(0, 500), self.dice.within(0, 4_000));
                 self.later(lost, Due::Scene(ScriptScene::PrimaryIsLost(roles)));
                 self.later(gone, Due::Scene(ScriptScene::WriterIsGone(roles)));
+            }
+            MemberScript::DiskBesideFormer => {
+                self.begin_takeover(self.serving[roles.second]);
+                let (empty, lost) = (self.dice.within(20, 1_500), self.dice.within(0, 3_000));
+                self.later(empty, Due::Scene(ScriptScene::HostIsEmpty(roles)));
+                self.later(lost, Due::Scene(ScriptScene::PrimaryIsLost(roles)));
             }
             MemberScript::LeaderRemoved => {
                 self.part(leader, &[roles.second, roles.third]);

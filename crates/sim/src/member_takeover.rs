@@ -8,6 +8,7 @@ use weir_group::{FormerMember, FormerStanding, GroupMember, MemberHandover, Memb
 use weir_group_failover::{ObedienceProgress, rules_in_group};
 
 use crate::address_keeper::AddressKeeper;
+use crate::fault::Repair;
 use crate::kinds::GroupPart;
 use crate::member_host::MemberDue;
 use crate::member_processes::{FormerSight, ProcessStage, SuccessorStage};
@@ -54,7 +55,8 @@ impl World {
         let heard = self.weirs[at].host.as_ref().map(|host| host.formers.living().map(|sight| sight.at).collect::<BTreeSet<_>>());
         let is_unheard = |other: &usize| {
             let is_former = matches!(self.stage(*other), Some(ProcessStage::Former { .. }));
-            is_former && self.weirs[*other].seat == seat && heard.as_ref().is_none_or(|heard| !heard.contains(other))
+            let is_marked = self.weirs[*other].host.as_ref().is_some_and(|host| !host.is_unmarked);
+            is_former && is_marked && self.weirs[*other].seat == seat && heard.as_ref().is_none_or(|heard| !heard.contains(other))
         };
         !self.leaves_out(GroupPart::FormersOutlived) && (0..self.weirs.len()).any(|other| other != at && is_unheard(&other))
     }
@@ -63,7 +65,7 @@ impl World {
     pub(crate) fn begin_takeover(&mut self, at: usize) {
         let (now, life) = (self.now, self.weirs[at].life);
         let Some(host) = self.member_host(at) else { return };
-        let is_free = host.member.is_some() && !host.is_stopped && host.process == ProcessStage::Member;
+        let is_free = host.member.is_some() && !host.is_stopped && host.process == ProcessStage::Member && host.leaving.is_none();
         if !is_free || host.formers.living().count() >= FORMERS_MAX || !host.formers.is_unheard_over(host.clock(now)) {
             return;
         }
@@ -215,8 +217,12 @@ impl World {
     }
 
     pub(crate) fn end_former(&mut self, at: usize) {
-        if matches!(self.stage(at), Some(ProcessStage::Former { .. })) {
-            self.kill_weir(at);
+        let Some(ProcessStage::Former { by, .. }) = self.stage(at) else { return };
+        let by = *by;
+        self.kill_weir(at);
+        if matches!(self.stage(by), Some(ProcessStage::Begins { .. })) {
+            // It could not begin before.
+            self.repair_in(LINE_MS, Repair::Weir(by));
         }
     }
 
@@ -251,6 +257,9 @@ impl World {
             return;
         }
         let (before, by) = (member.clone().back(), *by);
+        if self.has_other_file(at, by) {
+            return self.end_without_place(at);
+        }
         self.note(|| format!("weir {at} takes its place back"));
         let seat = self.weirs[at].seat;
         self.serving[seat] = at;
@@ -264,6 +273,22 @@ impl World {
             host.file = file.unwrap_or_default();
         }
         self.play_again(at, &before);
+    }
+
+    /// True if the disk was lost, so that the file is another member's.
+    fn has_other_file(&self, at: usize, by: usize) -> bool {
+        let id = |of: usize| self.weirs[of].host.as_ref().map(|host| host.id);
+        id(at) != id(by)
+    }
+
+    /// Is no member any more. The operator stops it, some time later.
+    fn end_without_place(&mut self, at: usize) {
+        let lasts = self.dice.within(200, 3_000);
+        self.note(|| format!("weir {at} is no member any more"));
+        if let Some(ProcessStage::Former { stage, .. }) = self.member_host(at).map(|host| &mut host.process) {
+            *stage = SuccessorStage::Ended;
+        }
+        self.later(lasts, Due::Member { weir: at, due: MemberDue::SessionsEnd });
     }
 
     /// Is the member again, restarted. The rest of the process goes on.

@@ -45,6 +45,11 @@ pub struct Outcome {
     /// Disks that members lost, and hosts that an operator wanted removed.
     pub disks_lost: usize,
     pub removals: usize,
+    /// Disks that were lost beside another process of their host.
+    pub disks_lost_beside: usize,
+    /// Weirs that were stopped in good order, and hosts that left a group.
+    pub shutdowns: usize,
+    pub members_left: usize,
     /// Changes that etcd made, where it is the engine.
     pub etcd_changes: u64,
     pub well_after_ms: Ms,
@@ -260,6 +265,9 @@ impl World {
             takeovers: self.counts.takeovers,
             disks_lost: self.counts.disks_lost,
             removals: self.counts.removals,
+            disks_lost_beside: self.counts.disks_lost_beside,
+            shutdowns: self.counts.shutdowns,
+            members_left: self.counts.members_left,
             etcd_changes: self.etcd.changes,
             well_after_ms: self.now.saturating_sub(plan::HEALED_AT),
             failovers: records.iter().filter(|record| record.why != FailoverCause::Found).count(),

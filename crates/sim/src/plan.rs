@@ -67,6 +67,8 @@ pub struct Plan {
     pub lease_ms: Ms,
     /// `wd_lost_node_removal_timeout`.
     pub lost_removal_ms: Option<Ms>,
+    /// `wd_remove_shutdown_nodes`.
+    pub shutdowns: ShutdownFate,
     pub group_without: Option<GroupPart>,
     /// Faults of members in one order; without it, and with dice.
     pub member_script: Option<MemberScript>,
@@ -118,6 +120,7 @@ impl Plan {
             engine: EngineKind::Builtin,
             lease_ms: LEASE_MS,
             lost_removal_ms: None,
+            shutdowns: ShutdownFate::Stays,
             group_without: None,
             member_script: None,
         };
@@ -224,12 +227,17 @@ impl Plan {
         }
     }
 
-    /// Disks are lost in an eighth of the groups, members change in another one: a disk that is lost while hosts are removed may be one of too few.
+    /// Disks are lost in an eighth of the groups, members are removed in another one, or shut down: a disk that is lost while there are fewer members may
+    /// be one of too few.
     fn draw_members(&mut self, seed: u64) {
         let mut dice = Dice::new(seed ^ 0xD15C);
         match seed % 8 {
             3 if self.disks_to_lose() > 0 => {
                 self.shares.push((Fault::DiskLost, dice.within(10, 6 * Fault::DiskLost.weight())));
+            }
+            5 if self.weirs > 1 => {
+                self.shares.push((Fault::ShutDown, dice.within(10, 6 * Fault::ShutDown.weight())));
+                self.shutdowns = if dice.percent(70) { ShutdownFate::Removed } else { ShutdownFate::Stays };
             }
             7 if self.weirs > 1 => {
                 self.shares.push((Fault::MemberRemoved, dice.within(10, 6 * Fault::MemberRemoved.weight())));
@@ -278,6 +286,7 @@ impl Plan {
             engine: EngineKind::Builtin,
             lease_ms: LEASE_MS,
             lost_removal_ms: None,
+            shutdowns: ShutdownFate::Stays,
             group_without: None,
             member_script: None,
         }
@@ -327,7 +336,7 @@ impl Plan {
             lease_ms: self.lease_ms,
             no_show_ms: None,
             lost_removal_ms: self.lost_removal_ms,
-            shutdowns: ShutdownFate::Stays,
+            shutdowns: self.shutdowns,
             engine: self.engine,
             without: match self.group_without {
                 Some(GroupPart::Rule(rule)) => Some(rule),

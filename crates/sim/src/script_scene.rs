@@ -11,14 +11,17 @@ pub enum MemberScript {
     WriterRemoved,
     /// The leader is cut off, and removed as soon as another one leads. The others lose the primary.
     LeaderRemoved,
+    /// A host loses its disk while a former process of it has clients. It is admitted as another member, and the group loses the primary.
+    DiskBesideFormer,
 }
 
 impl MemberScript {
-    pub const ALL: [MemberScript; 4] = [
+    pub const ALL: [MemberScript; 5] = [
         MemberScript::DiskAfterAcceptance,
         MemberScript::ChangeEndsAlone,
         MemberScript::WriterRemoved,
         MemberScript::LeaderRemoved,
+        MemberScript::DiskBesideFormer,
     ];
 }
 
@@ -33,6 +36,7 @@ pub enum ScriptScene {
     LeadIsTaken(ScriptRoles),
     PrimaryIsLost(ScriptRoles),
     WriterIsGone(ScriptRoles),
+    HostIsEmpty(ScriptRoles),
 }
 
 /// The leader and the others.

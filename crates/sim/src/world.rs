@@ -177,7 +177,11 @@ impl Due {
             Due::Again(again) => Some(again.weir()),
             // The kernel, etcd and others do this.
             Due::Member {
-                due: MemberDue::Continue { .. } | MemberDue::KernelObeys { .. } | MemberDue::EngineAsked { .. },
+                due:
+                    MemberDue::Continue { .. }
+                    | MemberDue::KernelObeys { .. }
+                    | MemberDue::EngineAsked { .. }
+                    | MemberDue::DiskLost { .. },
                 ..
             } => None,
             Due::Member { weir, .. } => Some(*weir),
@@ -273,6 +277,11 @@ pub struct Counts {
     /// Processes that took over.
     pub takeovers: usize,
     pub disks_lost: usize,
+    /// Beside another process of their host.
+    pub disks_lost_beside: usize,
+    /// Weirs that were stopped in good order, and hosts that left a group.
+    pub shutdowns: usize,
+    pub members_left: usize,
     /// Hosts that an operator wanted removed.
     pub removals: usize,
 }

@@ -51,6 +51,14 @@ fn the_lease_of_a_removed_member_is_waited_for() {
     assert!(beside > 20 && late > 20, "{beside} and {late} runs");
 }
 
+/// A lost mark of the former process changes nothing: that one has what the old member was given.
+#[test]
+fn a_former_process_is_waited_for_when_its_host_is_another_member() {
+    let found = outcomes(MemberScript::DiskBesideFormer, Some(GroupPart::Rule(GroupRule::WaitForLeaving)));
+    let beside = count(&found, |broken| matches!(broken, Broken::PromotedBeside { .. }));
+    assert!(beside > 5, "{beside} runs");
+}
+
 /// Nobody can remove a leader but the next one, whose lead begins once the lease of the former one is over: no address is left to wait for.
 #[test]
 fn the_lead_of_a_removed_member_is_over_before_its_removal() {
