@@ -4,6 +4,7 @@ mod anew;
 mod another;
 mod cuts;
 mod faults;
+mod group_clients;
 mod group_configurations;
 mod group_frozen;
 mod group_operators;

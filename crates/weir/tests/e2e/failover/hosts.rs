@@ -2,6 +2,7 @@
 //! asked of all kernels many times a second.
 
 mod etcd_hosts;
+mod histories;
 mod host_group;
 mod host_recipes;
 mod host_takeovers;
