@@ -11,8 +11,10 @@ const RECEIVE_BYTES: usize = 16 * 1024;
 const ROWS: std::ops::Range<usize> = 2_500..12_000;
 /// Less than lies between the proxy and a server.
 const ROWS_MORE: usize = 500;
-/// The answer to what comes after so much has not come to the proxy.
+/// The answer to what comes after so much has not come to the proxy. Less is on its way to clients that read.
 const UNREAD_BYTES: u64 = 64 * 1024;
+/// Looks between which a proxy that still reads reads something.
+const LOOKS: usize = 20;
 
 /// Outcome of a commit that a client is told.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,7 +40,7 @@ fn told(client: &mut Raw) -> ToldOutcome {
     }
 }
 
-/// Bytes of this server that lie in sockets of its clients on this machine.
+/// Bytes of this server that lie in a socket of a client on this machine: the most.
 fn unread_bytes(port: u16) -> u64 {
     let table = fs::read_to_string("/proc/net/tcp").unwrap();
     let unread = table.lines().skip(1).filter_map(|line| {
@@ -47,12 +49,33 @@ fn unread_bytes(port: u16) -> u64 {
         let is_of_server = remote.ends_with(&format!(":{port:04X}"));
         u64::from_str_radix(queues.split_once(':')?.1, 16).ok().filter(|_| is_of_server)
     });
-    unread.sum()
+    unread.max().unwrap_or_default()
+}
+
+/// True if the proxy reads nothing more of an answer.
+fn is_clogged(port: u16) -> bool {
+    let (mut last, mut looks) = (unread_bytes(port), 0);
+    wait_until("the proxy to read all, or nothing more", || {
+        let unread = unread_bytes(port);
+        looks = if unread == last { looks + 1 } else { 0 };
+        last = unread;
+        unread < UNREAD_BYTES || looks > LOOKS
+    });
+    last >= UNREAD_BYTES
+}
+
+/// Place where an answer lies that its client does not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AnswerPlace {
+    /// Between the server and the proxy.
+    BeforeProxy,
+    BehindProxy,
 }
 
 /// A client that reads nothing since it sent its commit after a query.
 struct SilentClient {
     client: Raw,
+    answer: AnswerPlace,
     /// Counts the row that it wrote.
     there: String,
 }
@@ -69,15 +92,15 @@ impl SilentClient {
         client.send(&[wire::query(&query), wire::query("commit")].concat());
         let there = format!("select count(*) from written where number = {number}");
         wait_until("the server to have committed", || cluster.primary().value(&there).unwrap() == "1");
-        SilentClient { client, there }
+        SilentClient { client, answer: AnswerPlace::BehindProxy, there }
     }
 
     /// The answer to the commit is still on its way to the proxy.
     fn begin_clogged(group: &Group, cluster: &Owned, host: usize) -> SilentClient {
         for rows in ROWS.step_by(ROWS_MORE) {
             let client = SilentClient::begin(group, cluster, host, rows);
-            if unread_bytes(cluster.primary().port()) > UNREAD_BYTES {
-                return client;
+            if is_clogged(cluster.primary().port()) {
+                return SilentClient { answer: AnswerPlace::BeforeProxy, ..client };
             }
         }
         panic!("the proxy reads on for a client that reads nothing");
@@ -89,7 +112,7 @@ fn check_outcome(host: usize, conf: &[(&str, &str)], more: &str, begin: impl Fn(
     let cluster = servers(2, conf);
     let group = Group::start(&cluster, more);
     let load = Load::with(&group.proxies[(host + 1) % 3], Crew { writers: 2, ..Crew::default() });
-    let SilentClient { mut client, there } = begin(&group, &cluster, host);
+    let SilentClient { mut client, answer, there } = begin(&group, &cluster, host);
     let killed = Instant::now();
     cluster.primary().kill9().unwrap();
     for proxy in &group.proxies {
@@ -101,9 +124,15 @@ fn check_outcome(host: usize, conf: &[(&str, &str)], more: &str, begin: impl Fn(
     wait_until("one primary", || primaries(&cluster).len() == 1);
     let [new] = primaries(&cluster)[..] else { panic!("one primary") };
     let (missing, is_there) = (load.end().missing_on(new), new.value(&there).unwrap() == "1");
-    eprintln!("host {host}, {conf:?}: told {told:?}, there {is_there}, {} ms until all hosts wrote", gap.as_millis());
+    eprintln!(
+        "host {host}, {conf:?}, answer {answer:?}: told {told:?}, there {is_there}, {} ms until all hosts wrote",
+        gap.as_millis()
+    );
     match &told {
-        ToldOutcome::Success => assert!(is_there, "a success of an epoch that was closed"),
+        ToldOutcome::Success => {
+            assert_eq!(answer, AnswerPlace::BehindProxy, "a success that came after its epoch was closed");
+            assert!(is_there, "a success of an epoch that was closed");
+        }
         ToldOutcome::Failure(sqlstate) => {
             assert!(["08007", "40001"].contains(&sqlstate.as_str()), "{sqlstate}");
             assert!(!is_there || sqlstate != "40001", "it was committed");
