@@ -37,7 +37,7 @@ mod secrets;
 mod server;
 mod shards;
 pub mod spread;
-mod spread_stage;
+pub mod spread_stage;
 mod stats;
 mod system;
 mod tenants;

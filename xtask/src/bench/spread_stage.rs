@@ -77,11 +77,16 @@ pub fn server(settings: &[(&str, &str)]) -> Result<Cluster> {
 
 impl SpreadStage {
     pub fn start(program: &Path, count: usize, settings: &[(&str, &str)]) -> Result<SpreadStage> {
+        SpreadStage::start_with(program, count, settings, "")
+    }
+
+    /// `more`: lines of Weir's configuration beside those of the servers.
+    pub fn start_with(program: &Path, count: usize, settings: &[(&str, &str)], more: &str) -> Result<SpreadStage> {
         let shards = (0..count).map(|_| server(settings)).collect::<Result<Vec<_>>>()?;
         for shard in &shards {
             shard.primary().query(&format!("create role {ENGINE_USER} login"))?;
         }
-        let weir = RunningWeir::start(program, &shards[0].dir().join("weir"), &backends(&shards))?;
+        let weir = RunningWeir::start(program, &shards[0].dir().join("weir"), &(backends(&shards) + more))?;
         Ok(SpreadStage { weir, shards, program: program.to_owned() })
     }
 

@@ -7,6 +7,7 @@
 
 mod differences;
 mod noise;
+mod sharded;
 mod sources;
 mod stage;
 mod translator;
@@ -20,6 +21,7 @@ use weir_demo::Programs;
 use crate::at_once::at_once;
 use crate::cargo::build_proxy;
 use differences::{Entry, Hunk};
+use sharded::Placing;
 use sources::Suite;
 use stage::{Results, Way};
 
@@ -77,6 +79,18 @@ pub struct Arguments {
     /// plpgsql/plpgsql_cache
     #[arg(long, value_delimiter = ',')]
     tests: Vec<String>,
+    /// On a database whose tables are spread over three shards, statement by statement beside one server
+    #[arg(long, conflicts_with_all = ["pool_mode", "protocol", "tests"])]
+    sharded: bool,
+    /// With --sharded: how tables are spread; without it both ways
+    #[arg(long, requires = "sharded")]
+    placing: Option<Placing>,
+    /// With --sharded: only these scripts (comma separated)
+    #[arg(long, value_delimiter = ',', requires = "sharded")]
+    files: Vec<String>,
+    /// With --sharded: minutes of a run; scripts behind are left out, and named
+    #[arg(long, default_value_t = 15, requires = "sharded")]
+    minutes: u64,
 }
 
 /// Result of one mode.
@@ -91,11 +105,23 @@ pub struct Outcome {
 /// Runs and compares. Error: something differs that is not explained, or could not be run.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let suite = prepare()?;
+    if arguments.sharded {
+        return run_sharded(&suite, arguments);
+    }
     let outcomes = compare(&suite, arguments)?;
     if outcomes.iter().any(|outcome| outcome.failed > 0) {
         bail!("answers through Weir differ from those of a direct connection");
     }
     Ok(())
+}
+
+fn run_sharded(suite: &Suite, arguments: &Arguments) -> Result<()> {
+    let program = build_proxy()?;
+    let placings = arguments.placing.map_or_else(|| vec![Placing::Key, Placing::Node], |placing| vec![placing]);
+    let outcomes =
+        placings.into_iter().map(|placing| sharded::run(suite, &program, placing, &arguments.files, arguments.minutes));
+    // All run, whatever becomes of one.
+    outcomes.collect::<Vec<_>>().into_iter().collect()
 }
 
 /// Fetches and builds the suite. Error: this machine cannot.

@@ -196,7 +196,7 @@ fn lay_out(part: &Part<'_>, work: &Path, account: Account) -> Result<(PathBuf, P
     Ok((input, out))
 }
 
-fn copy_tree(from: &Path, to: &Path) -> Result<()> {
+pub fn copy_tree(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
