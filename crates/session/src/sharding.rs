@@ -130,6 +130,15 @@ pub fn definitions_change() -> ErrorReport {
         .hint("Run the statement again.")
 }
 
+/// The error of a read of several shards while a change of the database is read, and with it the defaults of its transactions.
+#[cold]
+pub fn defaults_unknown() -> ErrorReport {
+    let text = "a change of the database's definitions is being read, and with it the defaults of transactions; the statement was not sent";
+    ErrorReport::error(sqlstate::CANNOT_CONNECT_NOW, text)
+        .detail("The statement reads rows of several shards.")
+        .hint("Run the statement again.")
+}
+
 /// The error of a second read of several shards in one pipeline: its snapshots would be those of the first one.
 #[cold]
 pub fn cannot_read_again() -> ErrorReport {

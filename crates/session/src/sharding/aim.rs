@@ -1,5 +1,6 @@
 //! Aims the session at the shard of its next statement, before a server connection is chosen.
 
+use crate::catalogs::UNKNOWN;
 use crate::checkout;
 use crate::context::Context;
 use crate::fault::{ErrorReport, sqlstate};
@@ -730,6 +731,7 @@ fn to_engine(
         return Err(sharding::cannot_read_again().into());
     }
     match lazy_begin::tie_of_read(s, asks_time(s, statement, fit, texts)) {
+        Some(_) if s.account.known.edition() == UNKNOWN => Err(sharding::defaults_unknown().into()),
         Some(rule) => Err(sharding::cannot_begin(rule).into()),
         None => Ok(ShardAim { target: ShardTarget::Engine, part: TransactionPart::Outside }),
     }
