@@ -19,7 +19,7 @@ use crate::replies::{DroppedReplies, ExpectedReply, FailedMessage, OwedReplies, 
 use crate::rerun::kept_transaction::KeptTransaction;
 use crate::routing::own_parameters::ReadPreferences;
 use crate::session_state::client_settings::EncodingEffect;
-use crate::session_state::held_state::HeldState;
+use crate::session_state::held_state::{DefinedReaders, HeldState};
 use crate::session_state::name_scopes::NameScope;
 use crate::sharding::shard_target::SessionSharding;
 use crate::statements::{Statement, StatementTrait};
@@ -551,6 +551,9 @@ impl Session {
     pub fn tell_change(&mut self, w: &Context) {
         (self.state.effects.redefines, self.state.effects.by_long_text) = (false, false);
         w.note_change(&self.account.known);
+        if std::mem::take(&mut self.state.effects.defined_readers) != DefinedReaders::None {
+            self.account.known.sharding.readers_change();
+        }
         std::mem::take(&mut self.state.effects.unseats).iter().for_each(|user| self.host.role_renamed(user));
     }
 

@@ -30,6 +30,7 @@ pub mod shown_shard;
 pub mod spread_refusal;
 pub mod spread_write;
 pub mod text_plan;
+mod unread_readers;
 pub mod write_steps;
 
 pub(crate) use aim::{aim, aim_parse, before, refusal_of_long};

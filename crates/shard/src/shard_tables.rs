@@ -197,6 +197,22 @@ impl ShardTables {
         self.functions.contains(function)
     }
 
+    /// True if code with this source may read sharded tables: it says the name of one, of such a function, or puts a text together.
+    pub fn may_be_read_by(&self, source: &str) -> bool {
+        let ends = |letter: char| !(letter.is_alphanumeric() || letter == '_');
+        let words: Vec<String> = source.split(ends).filter(|word| !word.is_empty()).map(str::to_lowercase).collect();
+        let is_spread = |relation: &ShardedRelation| !matches!(relation, ShardedRelation::Reference);
+        let mut names =
+            self.relations.iter().filter(|(_, relation)| is_spread(relation)).map(|(name, _)| name.name.to_lowercase());
+        // A trigger's definition says EXECUTE FUNCTION.
+        let next = words.iter().skip(1).map(String::as_str).chain([""]);
+        let runs_text = words.iter().zip(next).any(|(word, next)| word == "execute" && !matches!(next, "function" | "procedure"));
+        let said: HashSet<&str> = words.iter().map(String::as_str).collect();
+        runs_text
+            || names.any(|name| said.contains(&*name))
+            || self.functions.iter().any(|name| said.contains(&*name.to_lowercase()))
+    }
+
     /// True if a write of a table, whose name has its schema, may run such a function.
     pub fn fires(&self, table: &QualifiedName) -> bool {
         self.fired.contains(table)
@@ -365,6 +381,22 @@ mod tests {
         assert_eq!(table("items").colocation, table("orders").colocation);
         assert_ne!(table("items").colocation, table("logs").colocation);
         assert!(tables.has_name("orders") && !tables.has_name("order"));
+    }
+
+    #[test]
+    fn code_may_read_sharded_tables_by_a_name_by_another_function_or_by_a_text_put_together() {
+        let read_all = ReaderRow::Function { name: named("read_all"), definition: "select from orders".into() };
+        let tables = of(&halves("orders"), vec![read_all]);
+        for (source, expected) in [
+            ("create function f() returns int language sql as 'select id from Orders'", true),
+            ("create function f() returns int language sql as 'select read_all()'", true),
+            ("create function f() returns void language plpgsql as 'begin execute $1; end'", true),
+            ("create function f() returns int language sql as 'select id from orders_of_others'", false),
+            ("create trigger t before insert on u for each row execute function g()", false),
+            ("create trigger t before insert on u for each row execute procedure read_all()", true),
+        ] {
+            assert_eq!(tables.may_be_read_by(source), expected, "{source}");
+        }
     }
 
     #[test]

@@ -67,10 +67,23 @@ impl EffectiveDefaults {
     }
 }
 
+/// Code that a transaction has defined and that may read sharded tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DefinedReaders {
+    #[default]
+    None,
+    /// Statements run it that call it.
+    Functions,
+    /// Writes run it, too.
+    Triggers,
+}
+
 #[derive(Debug, Default)]
 pub struct CommitEffects {
     /// Names may mean something else.
     pub(crate) redefines: bool,
+    /// Functions or triggers among them may read sharded tables.
+    pub(crate) defined_readers: DefinedReaders,
     /// `redefines` is only due to a long text not yet scanned to its end.
     pub(crate) by_long_text: bool,
     /// New connections begin with other settings.

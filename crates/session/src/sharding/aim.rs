@@ -22,7 +22,9 @@ use crate::sharding::returned_rows::{ReturnedRows, RowOrder};
 use crate::sharding::shard_target::{BoundStatements, ENGINE, ShardAim, ShardTarget, TransactionPart};
 use crate::sharding::spread_write::{ColumnChange, PartAnswers, PartMessages, SpreadParts, WriteEnd};
 use crate::sharding::text_plan::{NameCertainty, PlanFacts, may_be_kept, plan_of};
-use crate::sharding::{engine_settings, engine_snapshots, reference_steps, savepoints, spread_refusal, write_steps};
+use crate::sharding::{
+    engine_settings, engine_snapshots, reference_steps, savepoints, spread_refusal, unread_readers, write_steps,
+};
 use crate::statements::{PreparedStatement, Statement, StatementTrait};
 use crate::unit::StatementMessage;
 use crate::{lazy_begin, participants, sharding};
@@ -762,6 +764,13 @@ fn may_be_recoded(value: &BoundValue<'_>) -> bool {
 
 /// The plan of a text, made once for each meaning of its names.
 fn text_plan(s: &mut Session, w: &Context, statement: &Statement, place: TextPlace<'_>) -> Result<Rc<TextPlan>, Unaimed> {
+    if let Some(report) = unread_readers::refusal(s, statement) {
+        return Err(report.into());
+    }
+    if statement.has(StatementTrait::Redefines) {
+        let text = place.text(s).unwrap_or_default().to_vec();
+        unread_readers::note(s, &text);
+    }
     if s.upstream().is_some_and(|upstream| !upstream.left.names_are_certain()) {
         return uncertain_plan(s, w, statement, place).map(Rc::new);
     }

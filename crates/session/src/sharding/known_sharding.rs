@@ -16,6 +16,9 @@ pub struct KnownSharding {
     changed: AtomicU64,
     /// The number of changes that had ended when the last look began without one under way.
     looked_at: AtomicU64,
+    /// Definitions of functions and triggers that may read sharded tables, and how many of them the last look has read.
+    readers_defined: AtomicU64,
+    readers_read: AtomicU64,
     /// Why `current` is unknown or may be old.
     error: Mutex<Option<String>>,
 }
@@ -70,6 +73,27 @@ impl KnownSharding {
     /// The look that knows so many changes has published what it found.
     pub fn note_looked(&self, changes: Option<u64>) {
         changes.into_iter().for_each(|changes| self.looked_at.store(changes, Ordering::Release));
+    }
+
+    /// Functions or triggers that may read sharded tables were defined. The database's edition is unknown before.
+    pub fn readers_change(&self) {
+        self.readers_defined.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// For a look that begins, before it asks for the edition: the definitions that it will know.
+    pub fn readers_before_look(&self) -> u64 {
+        self.readers_defined.load(Ordering::Acquire)
+    }
+
+    /// The look that knows so many definitions has published what it found.
+    pub fn note_readers_read(&self, defined: u64) {
+        self.readers_read.store(defined, Ordering::Release);
+    }
+
+    /// True if `current` may lack functions or triggers.
+    #[inline]
+    pub fn has_unread_readers(&self) -> bool {
+        self.readers_defined.load(Ordering::Acquire) != self.readers_read.load(Ordering::Acquire)
     }
 
     /// True if the error is news.

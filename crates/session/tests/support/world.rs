@@ -226,7 +226,9 @@ impl World {
         let edition = self.w.shared.catalogs.next_edition();
         known.publish(edition, Some(catalog(&self.config)), known.changes());
         if self.config.sharding.is_on {
+            let defined = known.sharding.readers_before_look();
             known.sharding.publish(sharded_tables());
+            known.sharding.note_readers_read(defined);
         }
         known.tried();
     }

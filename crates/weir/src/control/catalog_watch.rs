@@ -331,7 +331,9 @@ async fn read_sharding(
     if let Some(engine) = &mut watch.engine {
         engine.renew((Instant::now() + ANSWER_TIMEOUT).into());
     }
-    Ok(sharding_look::look(c, database, line, watch, database.edition()).await?)
+    // Behind a definition the edition is unknown, and the readers are read again.
+    let defined = database.sharding.readers_before_look();
+    Ok(sharding_look::look(c, database, line, watch, (database.edition(), defined)).await?)
 }
 
 /// Without a primary nothing is defined, so a standby will do.

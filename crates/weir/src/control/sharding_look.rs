@@ -78,13 +78,13 @@ fn owner(engine: &str) -> String {
     sql
 }
 
-/// Publishes the database's sharded tables if they changed. `edition`: of the catalog just read. Not cancel safe.
+/// Publishes the database's sharded tables if they changed. `edition`: of the catalog just read, asked for behind `defined`. Not cancel safe.
 pub async fn look(
     c: &ControlContext,
     database: &KnownDatabase,
     line: &mut ControlConn,
     watch: &mut ShardingWatch,
-    edition: Edition,
+    (edition, defined): (Edition, u64),
 ) -> Result<(), ShardingError> {
     let changes = database.sharding.changes_before_look();
     let config = c.shared.config.load_full();
@@ -107,6 +107,7 @@ pub async fn look(
         && watch.readiness == readiness;
     if is_same && database.sharding.edition() != 0 {
         database.sharding.note_looked(changes);
+        database.sharding.note_readers_read(defined);
         return Ok(());
     }
     let readers = if rows.is_empty() { Vec::new() } else { readers(line).await? };
@@ -121,6 +122,7 @@ pub async fn look(
     tell_readiness(c, database, &watch.readiness, &readiness);
     database.sharding.publish(tables);
     database.sharding.note_looked(changes);
+    database.sharding.note_readers_read(defined);
     (watch.rows, watch.references) = (Some(rows), references);
     (watch.readers_of, watch.shards, watch.readiness) = (edition, shards, readiness);
     Ok(())

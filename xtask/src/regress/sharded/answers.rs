@@ -6,8 +6,8 @@ use super::tokens::{self, Kind, Token};
 
 /// No object of PostgreSQL itself has such a number. Those of users differ from server to server.
 const FIRST_USER_OID: u32 = 16384;
-/// Of a statement that Weir does not carry out.
-const REFUSED: &str = "0A000";
+/// Of a statement that Weir does not carry out, or not now.
+const REFUSED: [&str; 2] = ["0A000", "57P03"];
 
 /// All that a server said about one text.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -84,7 +84,8 @@ impl fmt::Display for Difference {
 impl Answer {
     /// The reason, if Weir has refused the text.
     pub fn refusal(&self) -> Option<String> {
-        let failure = self.failure.as_ref().filter(|failure| failure.sqlstate == REFUSED && !failure.is_of_server)?;
+        let failure =
+            self.failure.as_ref().filter(|failure| REFUSED.contains(&failure.sqlstate.as_str()) && !failure.is_of_server)?;
         Some(if failure.detail.is_empty() {
             failure.message.clone()
         } else {

@@ -19,7 +19,7 @@ mod tokens;
 mod verbs;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -72,7 +72,11 @@ pub fn run(suite: &Suite, program: &Path, placing: Placing, scripts: &[String], 
     let begin = Instant::now();
     let until = begin + Duration::from_secs(60 * minutes);
     let known = known::read()?;
-    let stage = Stage::start(program, &suite.libraries, placing.configuration())?;
+    let folder = results_folder()?;
+    // A build meanwhile does no harm.
+    let own = folder.join(format!("weir-{}", placing.name()));
+    fs::copy(program, &own).with_context(|| format!("cannot copy {}", program.display()))?;
+    let stage = Stage::start(&own, &suite.libraries, placing.configuration())?;
     let tables = Tables::new(&stage, placing)?;
     let mut player = Player::new(&stage, &suite.input, tables)?;
     let usual = || SCRIPTS.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
@@ -83,7 +87,7 @@ pub fn run(suite: &Suite, program: &Path, placing: Placing, scripts: &[String], 
             left.push(name);
             continue;
         }
-        let (began, before) = (Instant::now(), player.report.played);
+        let (began, before, seen) = (Instant::now(), player.report.played, player.report.differing.len());
         if !player.play(&name, until).with_context(|| format!("{name}: {}", stage.log()))? {
             left.push(name);
             continue;
@@ -94,6 +98,10 @@ pub fn run(suite: &Suite, program: &Path, placing: Placing, scripts: &[String], 
             player.report.played - before,
             began.elapsed().as_secs_f64()
         );
+        player.report.differing[seen..]
+            .iter()
+            .filter(|one| !one.is_known(&known, placing))
+            .for_each(|one| println!("{}", one.shown()));
     }
     if stage.has_weir_ended() {
         bail!("Weir has ended: {}", stage.log());
@@ -101,10 +109,15 @@ pub fn run(suite: &Suite, program: &Path, placing: Placing, scripts: &[String], 
     tell(&player, placing, &known, &left, begin.elapsed())
 }
 
-/// Writes all, prints what counts. Error: something differs that is not explained.
-fn tell(player: &Player<'_>, placing: Placing, known: &[known::Known], left: &[String], took: Duration) -> Result<()> {
+fn results_folder() -> Result<PathBuf> {
     let folder = crate::target_folder()?.join("regress/sharded");
     fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+/// Writes all, prints what counts. Error: something differs that is not explained.
+fn tell(player: &Player<'_>, placing: Placing, known: &[known::Known], left: &[String], took: Duration) -> Result<()> {
+    let folder = results_folder()?;
     let file = folder.join(format!("{}.txt", placing.name()));
     let (unexplained, stale) = player.report.judge(known, placing);
     let mut text = format!("placing {}, {} s: {}", placing.name(), took.as_secs(), player.report.counts());
@@ -114,9 +127,6 @@ fn tell(player: &Player<'_>, placing: Placing, known: &[known::Known], left: &[S
     }
     if !left.is_empty() {
         text += &format!("not played, as the time was over or this version lacks them: {}\n", left.join(" "));
-    }
-    for differing in &unexplained {
-        text += &differing.shown();
     }
     for stale in &stale {
         text += &format!("no longer differs, take it out of differences.txt: {stale}\n");

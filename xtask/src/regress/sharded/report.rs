@@ -84,6 +84,11 @@ impl Report {
 }
 
 impl Differing {
+    /// True if a row of the table explains it.
+    pub fn is_known(&self, known: &[Known], placing: Placing) -> bool {
+        known.iter().any(|known| known.explains(&self.script, placing, self.kind, &self.text))
+    }
+
     pub fn shown(&self) -> String {
         format!(
             "@@ {}.sql line {}: {}\n{}\n-- one server:\n{}-- Weir:\n{}",

@@ -128,7 +128,8 @@ impl<'s> Tables<'s> {
         }
         let (quoted, key) = (name.quoted(), format!("\"{}\"", key.replace('"', "\"\"")));
         let node = self.count % SHARDS;
-        let list = format!("default={node}");
+        // A list of more than the default is wanted: NULL lies beside.
+        let list = format!("null={};default={node}", (node + 1) % SHARDS);
         let mut order = vec!["table", DATABASE, &quoted, "--key", &key];
         match self.placing {
             Placing::Key => {}
@@ -197,7 +198,7 @@ impl<'s> Tables<'s> {
         let until = Instant::now() + NOTICE_LIMIT;
         let mut said = String::new();
         while Instant::now() < until {
-            self.asker.ask("COMMENT ON SCHEMA public IS 'a look'", &[]).context("Weir")?;
+            self.asker.ask("CREATE SCHEMA IF NOT EXISTS public", &[]).context("Weir")?;
             let rows = self.asker.rows("SHOW pool_shard_tables")?;
             let cell = |row: &[Option<String>], at: usize| row.get(at).cloned().flatten().unwrap_or_default();
             let row = rows.iter().find(|row| cell(row, 0) == name.schema && cell(row, 1) == name.table);
