@@ -50,6 +50,7 @@ pub enum AllShardsRefusal {
     KeyChanged,
     OtherSharded,
     InsertedKey,
+    SingleWritten,
     SingleRelation,
     UnknownRelation,
     ComputedQuery,
@@ -66,7 +67,7 @@ const fn row(of: AllShardsRefusal, name: &'static str, sentence: &'static str) -
     RefusalRow { of, name, sentence }
 }
 
-const ROWS: [RefusalRow; 17] = [
+const ROWS: [RefusalRow; 18] = [
     row(AllShardsRefusal::NotUpdateOrDelete, "not_update_or_delete", "it is no UPDATE or DELETE, and inserts no rows of a query"),
     row(AllShardsRefusal::Explained, "explained", "EXPLAIN is about one server"),
     row(AllShardsRefusal::Samples, "samples", "TABLESAMPLE takes its sample of one server"),
@@ -91,6 +92,11 @@ const ROWS: [RefusalRow; 17] = [
         AllShardsRefusal::InsertedKey,
         "inserted_key",
         "the key of the new rows is not the key of rows that the query reads, from a table that is spread alike",
+    ),
+    row(
+        AllShardsRefusal::SingleWritten,
+        "single_written",
+        "it writes to a table that Weir knows on shard 0 only; a table that was spread just now counts within a second",
     ),
     row(AllShardsRefusal::SingleRelation, "single_relation", "it reads a table of shard 0 only"),
     row(
@@ -144,7 +150,11 @@ pub fn all_shards<'c>(
     }
     by_property(terms.properties)?;
     let [write] = terms.writes.as_slice() else { return Err(AllShardsRefusal::SeveralWrites) };
-    let RelationKind::Sharded(table) = lookup(&write.relation) else { return Err(AllShardsRefusal::UnknownRelation) };
+    let table = match lookup(&write.relation) {
+        RelationKind::Sharded(table) => table,
+        RelationKind::Single => return Err(AllShardsRefusal::SingleWritten),
+        RelationKind::Reference | RelationKind::Unknown => return Err(AllShardsRefusal::UnknownRelation),
+    };
     if sets_key(write, table) {
         return Err(AllShardsRefusal::KeyChanged);
     }

@@ -110,7 +110,9 @@ fn statements_that_a_shard_would_answer_otherwise_than_one_server_are_refused() 
          with d as (delete from t where x = 1) delete from u -> several_writes
          with d as (delete from ref) delete from t -> several_writes
          delete from one -> one_shard_only
-         update plain set x = 1 -> unknown_relation
+         update plain set x = 1 -> single_written
+         delete from plain using t where t.id = plain.id -> single_written
+         update v set x = 1 -> unknown_relation
          delete from t where current of c -> at_cursor",
     );
 }
@@ -158,6 +160,7 @@ fn rows_of_a_query_are_inserted_where_the_rows_lie_that_they_come_of() {
          insert into u (id, x) select distinct id, x from t -> computed_query
          insert into u (id, x) select id, x from t on conflict (id) do update set id = 1 -> key_changed
          insert into u (id, x) select t.id, 1 from t join plain on plain.id = t.x -> single_relation
+         insert into plain select id, x from t -> single_written
          with c as (select id, x from t) insert into u (id, x) select id, x from c -> inserted_key
          insert into u overriding user value select * from t -> not_update_or_delete",
     );

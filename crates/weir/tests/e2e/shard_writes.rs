@@ -120,6 +120,26 @@ fn each_shard_reads_the_rows_of_equal_keys_where_no_moment_is_promised() {
     }
 }
 
+#[test]
+fn a_table_that_is_spread_once_the_engine_is_ready_gets_rows_of_a_query_as_soon_as_it_is_known() {
+    let spread = ground("cross_shard_reads = latest\n");
+    spread.define("create table lines (account int, number int, worth int)");
+    let mut early = spread.client();
+    let text = "insert into lines select id, 1, balance from accounts";
+    let failure = early.error(text);
+    assert_eq!(failure.sqlstate, "0A000");
+    assert!(failure.detail.contains("knows on shard 0 only"), "{failure:?}");
+    spread.shard("lines", "account", "--with public.accounts");
+    spread.wait_known("lines");
+    for client in [&mut early, &mut spread.client()] {
+        assert_eq!(said(&ask(client, How::Simple, text, &[])), format!("INSERT 0 {ACCOUNTS}"));
+    }
+    spread.make_ready("select count(*) from lines");
+    assert_eq!(said(&ask(&mut early, How::Simple, text, &[])), format!("INSERT 0 {ACCOUNTS}"));
+    let sum = "select count(*), sum(worth) from lines join accounts on account = id";
+    assert_eq!(early.rows(sum), [[(3 * ACCOUNTS).to_string(), (300 * ACCOUNTS).to_string()]]);
+}
+
 fn answers_as_one_server(spread: &Spread, texts: &[&str], (how, is_block): (How, bool)) {
     let (mut client, mut direct) = (spread.client(), spread.direct());
     for client in [&mut client, &mut direct] {

@@ -133,6 +133,14 @@ impl Spread {
         });
     }
 
+    /// Waits until the proxy knows that a table is spread.
+    pub fn wait_known(&self, table: &str) {
+        let mut client = self.client();
+        wait_until("the table to be known", || {
+            client.rows("show pool_shard_tables").iter().any(|row| row.get(1).is_some_and(|name| name == table))
+        });
+    }
+
     pub fn client(&self) -> Raw {
         self.client_of("postgres")
     }
