@@ -219,6 +219,14 @@ impl KnownDatabase {
         is_untried
     }
 
+    /// Has `tried` wake the waiter at the end of a look, whichever it is.
+    pub fn await_look(&self, waiter: Waiter) {
+        let mut waiting = self.first_try.waiting.lock();
+        if !waiting.waiters.contains(&waiter) {
+            waiting.waiters.push(waiter);
+        }
+    }
+
     /// Ends a look. Returns the waiters.
     pub fn tried(&self) -> Vec<Waiter> {
         self.first_try.is_due.store(false, Ordering::Release);

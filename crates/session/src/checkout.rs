@@ -19,6 +19,8 @@ use crate::sequences::{self, DrawOwner};
 use crate::session::{FAILED, IDLE, LazyBegin, MisreadExtent, Session, SessionServer};
 use crate::session_state::connection_defaults::{self, DefaultsEffect};
 use crate::sharding::batch_opening;
+use crate::sharding::engine_standing::engine_standing;
+use crate::sharding::known_sharding::{EngineLack, EngineStanding};
 use crate::sharding::shard_target::ENGINE;
 use crate::statements::{Statement, StatementTrait};
 use crate::stats::StatCounter;
@@ -426,6 +428,10 @@ pub enum NodeChoice {
     Node(Option<NodeIndex>, u16),
     /// The engine's database on this node, the primary.
     Engine(NodeIndex, u16),
+    /// The engine will soon be ready.
+    EngineLacks(EngineLack),
+    /// The engine is not ready any more: the statement is planned anew.
+    NoEngine,
     /// The configuration has no server of this shard any more.
     NoShard(u16),
     NoPrimary(RoutingRule),
@@ -497,7 +503,12 @@ fn server_of_shard(s: &Session, w: &Context, need: ConnRequirement) -> NodeChoic
     if need.shard == ENGINE {
         let view = w.view();
         let primary = view.primary.and_then(|at| Some((at, view.nodes.get(at)?.id)));
-        return primary.map_or(NodeChoice::NoPrimary(need.class.rule), |(at, id)| NodeChoice::Engine(at, id));
+        let Some((at, id)) = primary else { return NodeChoice::NoPrimary(need.class.rule) };
+        return match engine_standing(s, w) {
+            EngineStanding::Ready => NodeChoice::Engine(at, id),
+            EngineStanding::Waits(lack) => NodeChoice::EngineLacks(lack),
+            EngineStanding::Unready => NodeChoice::NoEngine,
+        };
     }
     let config = w.peek_config();
     let node = config.sharding.node_of(need.shard).map(|node| node.id);

@@ -6,6 +6,7 @@
 
 pub mod transaction_place;
 
+use crate::catalogs::UNKNOWN;
 use crate::context::Context;
 use crate::doubt::transaction_number;
 use crate::fault::{ErrorReport, sqlstate};
@@ -27,7 +28,9 @@ use std::rc::Rc;
 use weir_catalog::rule::RoutingRule;
 use weir_config::PoolMode;
 use weir_config::redirect::ReadTarget;
-use weir_sql::facts::{BeginOptions, RoutingHint, StateKind, StateKinds, StatementVerb, TransactionEnd, TransactionVerb};
+use weir_sql::facts::{
+    BeginOptions, IsolationLevel, RoutingHint, StateKind, StateKinds, StatementVerb, TransactionEnd, TransactionVerb,
+};
 use weir_wire::frame::{HEADER_BYTES, MessageHeader, front, read_header};
 
 const PLAIN: &str = "BEGIN";
@@ -195,6 +198,20 @@ pub fn tie_of_read(s: &Session, asks_time: bool) -> Option<RoutingRule> {
 pub fn is_of_one_snapshot(s: &Session) -> bool {
     let LazyBegin::Deferred(begin) = &s.lazy_begin else { return false };
     transaction_place::is_of_one_snapshot(options_of(begin), classify::defaults_now(s))
+}
+
+/// True if nobody knows for now if the transaction of the next statement is to be serializable: the catalog is being read anew.
+#[cold]
+pub fn awaits_defaults(s: &Session) -> bool {
+    let begin = match &s.lazy_begin {
+        LazyBegin::Deferred(begin) | LazyBegin::Reading(begin) => options_of(begin),
+        LazyBegin::No | LazyBegin::Sent(_) | LazyBegin::Failed(_) => BeginOptions::default(),
+    };
+    let is_unset = |isolation: IsolationLevel| isolation == IsolationLevel::Unset;
+    let known = &s.account.known;
+    // A catalog that cannot be read does not become known by a wait.
+    let is_being_read = known.edition() == UNKNOWN && known.report.lock().error.is_none();
+    is_being_read && is_unset(begin.isolation) && is_unset(classify::defaults_now(s).isolation)
 }
 
 fn tie_of(s: &Session, asks_time: bool) -> TransactionTie {

@@ -14,6 +14,7 @@ pub mod copy_plan;
 pub mod copy_steps;
 pub mod engine_settings;
 pub mod engine_snapshots;
+pub mod engine_standing;
 mod insert_parts;
 pub mod kept_plan;
 pub mod known_sharding;
@@ -111,33 +112,6 @@ pub fn cannot_read(wanted: &str) -> ErrorReport {
     let text = format!("the statement reads rows of several shards, for which {wanted}");
     ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, text)
         .detail("The engine hands values on as its session writes them, and the shards read them otherwise.")
-}
-
-/// The error of a read of several shards after shard 0 has changed its primary.
-#[cold]
-pub fn not_looked_at() -> ErrorReport {
-    let text = "the engine was not looked at on the new primary of shard 0 yet; the statement was not sent";
-    ErrorReport::error(sqlstate::CANNOT_CONNECT_NOW, text)
-        .detail("The statement reads rows of several shards.")
-        .hint("Run the statement again.")
-}
-
-/// The error of a read of several shards while a statement changes columns of their tables, or has just done so.
-#[cold]
-pub fn definitions_change() -> ErrorReport {
-    let text = "columns of a spread table are being changed, and the engine was not looked at since; the statement was not sent";
-    ErrorReport::error(sqlstate::CANNOT_CONNECT_NOW, text)
-        .detail("The statement reads rows of several shards.")
-        .hint("Run the statement again.")
-}
-
-/// The error of a read of several shards while a change of the database is read, and with it the defaults of its transactions.
-#[cold]
-pub fn defaults_unknown() -> ErrorReport {
-    let text = "a change of the database's definitions is being read, and with it the defaults of transactions; the statement was not sent";
-    ErrorReport::error(sqlstate::CANNOT_CONNECT_NOW, text)
-        .detail("The statement reads rows of several shards.")
-        .hint("Run the statement again.")
 }
 
 /// The error of a second read of several shards in one pipeline: its snapshots would be those of the first one.

@@ -173,6 +173,8 @@ fn a_query_whose_answer_depends_on_the_begin_of_the_transaction_is_known() {
 #[test]
 fn an_engine_that_is_not_ready_is_named_only_where_it_would_answer() {
     let behind = || EngineReadiness::Behind("rights have changed".into());
+    // A statement waits for one that follows.
+    assert_eq!(told("select count(*) from orders", EngineReadiness::Follows("rights have changed".into())), "engine, time false");
     for (text, defines_only, is_behind) in [
         ("select count(*) from orders", "key_not_fixed, defines only", "key_not_fixed, behind: rights have changed"),
         ("select count(*) from orders, single", "key_not_fixed, single_relation", "key_not_fixed, single_relation"),

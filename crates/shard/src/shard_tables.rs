@@ -74,7 +74,9 @@ pub enum EngineReadiness {
         /// The server that said so. Another one may lack what `weir shard engine` did.
         node: u16,
     },
-    /// It was ready, and something that it depends on has changed; the reason.
+    /// It was ready, and the database has changed: Weir is about to have it follow. The reason.
+    Follows(String),
+    /// It was ready, something that it depends on has changed, and it does not follow by itself; the reason.
     Behind(String),
 }
 

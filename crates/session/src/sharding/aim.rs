@@ -1,6 +1,5 @@
 //! Aims the session at the shard of its next statement, before a server connection is chosen.
 
-use crate::catalogs::UNKNOWN;
 use crate::checkout;
 use crate::context::Context;
 use crate::fault::{ErrorReport, sqlstate};
@@ -16,6 +15,7 @@ use crate::sharding::copy_parts::CopyParts;
 use crate::sharding::copy_plan::CopyPlan;
 use crate::sharding::insert_parts::{InsertPart, InsertParts, insert_parts};
 use crate::sharding::kept_plan::{CopyWork, EngineFit, EveryCopy, NoEngine, TextPlan, TextRefusal};
+use crate::sharding::known_sharding::{EngineLack, EngineStanding};
 use crate::sharding::plan_wish::PlanWish;
 use crate::sharding::refusal_words;
 use crate::sharding::returned_rows::{ReturnedRows, RowOrder};
@@ -23,7 +23,7 @@ use crate::sharding::shard_target::{BoundStatements, ENGINE, ShardAim, ShardTarg
 use crate::sharding::spread_write::{ColumnChange, PartAnswers, PartMessages, SpreadParts, WriteEnd};
 use crate::sharding::text_plan::{NameCertainty, PlanFacts, may_be_kept, plan_of};
 use crate::sharding::{
-    engine_settings, engine_snapshots, reference_steps, savepoints, spread_refusal, unread_readers, write_steps,
+    engine_settings, engine_snapshots, engine_standing, reference_steps, savepoints, spread_refusal, unread_readers, write_steps,
 };
 use crate::statements::{PreparedStatement, Statement, StatementTrait};
 use crate::unit::StatementMessage;
@@ -50,6 +50,8 @@ enum Unaimed {
     Refused(Box<ErrorReport>),
     /// An INSERT by parameters, whose rows belong to several shards.
     ManyShards(ShardRefusal),
+    /// The engine is not ready for now, and the session has a connection to it.
+    EngineLacks(EngineLack),
 }
 
 impl From<ErrorReport> for Unaimed {
@@ -76,7 +78,7 @@ pub fn aim(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Option<M
         StatementMessage::Parse(_) | StatementMessage::Execute | StatementMessage::Garbled => return None,
     };
     if s.sharding.has_write()
-        && let Some(again) = set_again(s)
+        && let Some(again) = set_again(s, w)
     {
         return again;
     }
@@ -101,7 +103,7 @@ pub fn aim(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Option<M
         }
         _ => target,
     };
-    let later = set(s, target);
+    let later = set(s, w, target);
     if ties && !was_tied && matches!(later, Some(MessagePlan::Refused(_))) {
         // After a rollback to a savepoint the transaction goes on.
         s.sharding.untie();
@@ -173,7 +175,7 @@ pub fn aim_parse(s: &mut Session, w: &Context, name: &[u8], prepared: &PreparedS
         return Some(MessagePlan::Later(MessageFlow::Hold));
     }
     if s.sharding.has_write()
-        && let Some(again) = set_again(s)
+        && let Some(again) = set_again(s, w)
     {
         return again;
     }
@@ -181,17 +183,17 @@ pub fn aim_parse(s: &mut Session, w: &Context, name: &[u8], prepared: &PreparedS
         return Some(MessagePlan::Later(flow));
     }
     let target = of_parse(s, w, name, prepared).map(|aim| in_block(s, &prepared.statement, aim));
-    set(s, target)
+    set(s, w, target)
 }
 
 /// Aims a message of a statement that several servers carry out, and that some of them have. `None`: it is none.
 #[cold]
-fn set_again(s: &mut Session) -> Option<Option<MessagePlan>> {
+fn set_again(s: &mut Session, w: &Context) -> Option<Option<MessagePlan>> {
     let aim = write_steps::aim_again(s)?;
-    Some(set(s, aim.map_err(Unaimed::from)))
+    Some(set(s, w, aim.map_err(Unaimed::from)))
 }
 
-fn set(s: &mut Session, aim: Result<ShardAim, Unaimed>) -> Option<MessagePlan> {
+fn set(s: &mut Session, w: &Context, aim: Result<ShardAim, Unaimed>) -> Option<MessagePlan> {
     match aim {
         Ok(aim) => {
             s.sharding.set(aim);
@@ -201,8 +203,25 @@ fn set(s: &mut Session, aim: Result<ShardAim, Unaimed>) -> Option<MessagePlan> {
         Err(Unaimed::Hold) => Some(MessagePlan::Later(MessageFlow::Hold)),
         Err(Unaimed::Refused(report)) => Some(MessagePlan::Refused(*report)),
         Err(Unaimed::ManyShards(refusal)) => Some(MessagePlan::Refused(write_steps::cannot_spread(&refusal.to_string()))),
+        Err(Unaimed::EngineLacks(lack)) => leave_engine(s, w, lack),
     }
 }
+
+/// Lets go of a connection to the engine, for which the statement then waits without one. One that stays cannot wait.
+#[cold]
+fn leave_engine(s: &mut Session, w: &Context, lack: EngineLack) -> Option<MessagePlan> {
+    checkout::leave_reader(s, w);
+    if !s.has_server() {
+        s.sharding.set(OF_ENGINE);
+        None
+    } else if s.replies().is_settled() {
+        Some(MessagePlan::Refused(engine_standing::not_ready(s, lack)))
+    } else {
+        Some(MessagePlan::Later(MessageFlow::Hold))
+    }
+}
+
+const OF_ENGINE: ShardAim = ShardAim { target: ShardTarget::Engine, part: TransactionPart::Outside };
 
 /// Where a statement's text stands.
 #[derive(Clone, Copy)]
@@ -706,7 +725,8 @@ fn to_engine(
 ) -> Result<ShardAim, Unaimed> {
     if s.transaction() == FAILED || matches!(s.lazy_begin, LazyBegin::Failed(_)) {
         // Any server gives the error of a failed transaction.
-        return Ok(ShardTarget::Any.into());
+        let is_here = engine_snapshots::is_in_block(s);
+        return Ok(if is_here { ShardTarget::Engine.into() } else { ShardTarget::Any.into() });
     }
     if s.participants.is_some() {
         return Err(sharding::cannot_read_within().into());
@@ -714,28 +734,28 @@ fn to_engine(
     if PlanWish::of(&s.state.settings) == PlanWish::OneShard {
         return Err(sharding::against_wish("it reads rows of several shards").into());
     }
-    let view = w.view();
-    let primary = view.primary.and_then(|at| view.nodes.get(at));
-    if primary.is_some_and(|primary| primary.id != fit.node) {
-        return Err(sharding::not_looked_at().into());
-    }
-    if s.account.known.sharding.is_changing() {
-        return Err(sharding::definitions_change().into());
-    }
     if let Some(report) = unfit_for_engine(s, texts.0) {
         return Err(report.into());
     }
-    if engine_snapshots::is_in_block(s) || lazy_begin::is_of_one_snapshot(s) {
-        // Its block is, or begins, on the engine, whose snapshots of the shards are those of the whole block.
+    if engine_snapshots::is_in_block(s) {
         return Ok(ShardTarget::Engine.into());
     }
-    if s.has_server() && s.sharding.here() == ENGINE && s.sharding.has_executed() {
+    // The snapshots that the engine has of the shards are those of the whole block.
+    let begins = lazy_begin::is_of_one_snapshot(s);
+    if !begins && s.has_server() && s.sharding.here() == ENGINE && s.sharding.has_executed() {
         return Err(sharding::cannot_read_again().into());
     }
-    match lazy_begin::tie_of_read(s, asks_time(s, statement, fit, texts)) {
-        Some(_) if s.account.known.edition() == UNKNOWN => Err(sharding::defaults_unknown().into()),
-        Some(rule) => Err(sharding::cannot_begin(rule).into()),
-        None => Ok(ShardAim { target: ShardTarget::Engine, part: TransactionPart::Outside }),
+    if !begins
+        && let Some(rule) = lazy_begin::tie_of_read(s, asks_time(s, statement, fit, texts))
+        && !lazy_begin::awaits_defaults(s)
+    {
+        return Err(sharding::cannot_begin(rule).into());
+    }
+    match engine_standing::engine_standing(s, w) {
+        EngineStanding::Waits(lack) if s.has_server() && s.sharding.here() == ENGINE => Err(Unaimed::EngineLacks(lack)),
+        // Without a connection the session waits for one.
+        EngineStanding::Ready | EngineStanding::Waits(_) | EngineStanding::Unready if begins => Ok(ShardTarget::Engine.into()),
+        EngineStanding::Ready | EngineStanding::Waits(_) | EngineStanding::Unready => Ok(OF_ENGINE),
     }
 }
 

@@ -49,11 +49,9 @@ pub enum CopyWork {
     Definition(DefinitionEffect),
 }
 
-/// The engine is ready, and answers the text as one server with all rows does.
+/// The engine, which is ready or about to be (`engine_standing`), answers the text as one server with all rows does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineFit {
-    /// The server on which the engine is ready.
-    pub node: u16,
     /// True if the answer may depend on the time at which the transaction began, whatever its literals and parameters are.
     pub asks_time: bool,
 }
@@ -70,7 +68,7 @@ impl EngineFit {
 pub enum NoEngine {
     /// It holds definitions only, and would answer.
     DefinesOnly,
-    /// It would answer, and something that it depends on has changed; the reason.
+    /// It would answer, something that it depends on has changed, and it does not follow; the reason.
     Behind(String),
     Refused(EngineRefusal),
     /// A table does not fit the engine; the reason.

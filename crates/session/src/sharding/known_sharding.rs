@@ -4,7 +4,28 @@ use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use weir_shard::ShardTables;
+use weir_shard::{EngineReadiness, ShardTables};
+
+/// Facts that pass by themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EngineLack {
+    /// Weir has it follow a change of the database.
+    Follows,
+    /// Shard 0 has another primary since the last look.
+    NotLookedAt,
+    /// A statement changes columns of a spread table, or has done so since the last look.
+    ColumnsChange,
+    /// The catalog is read anew, and with it the isolation of transactions.
+    DefaultsUnread,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EngineStanding {
+    Ready,
+    Waits(EngineLack),
+    /// It will not be ready by itself, and texts have other plans from now on.
+    Unready,
+}
 
 #[derive(Default)]
 pub struct KnownSharding {
@@ -96,6 +117,21 @@ impl KnownSharding {
         self.readers_defined.load(Ordering::Acquire) != self.readers_read.load(Ordering::Acquire)
     }
 
+    /// Can the engine be asked on this node, the primary of shard 0?
+    pub fn engine_on(&self, primary: Option<u16>) -> EngineStanding {
+        let tables = self.current.load();
+        match tables.as_ref().map(|tables| tables.engine()) {
+            Some(EngineReadiness::DefinesOnly | EngineReadiness::Behind(_)) => EngineStanding::Unready,
+            Some(EngineReadiness::Follows(_)) => EngineStanding::Waits(EngineLack::Follows),
+            Some(EngineReadiness::Ready { node }) if primary.is_some_and(|primary| primary != *node) => {
+                EngineStanding::Waits(EngineLack::NotLookedAt)
+            }
+            Some(EngineReadiness::Ready { .. }) if self.is_changing() => EngineStanding::Waits(EngineLack::ColumnsChange),
+            // Without any knowledge of the tables no text is planned.
+            Some(EngineReadiness::Ready { .. }) | None => EngineStanding::Ready,
+        }
+    }
+
     /// True if the error is news.
     pub fn note_error(&self, error: Option<String>) -> bool {
         let mut known = self.error.lock();
@@ -117,6 +153,23 @@ impl KnownSharding {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_engine_is_asked_where_it_is_ready_and_waited_for_where_it_will_be() {
+        let known = KnownSharding::default();
+        let standing = |engine: EngineReadiness, primary: Option<u16>| {
+            known.publish(ShardTables::default().with_engine(engine));
+            known.engine_on(primary)
+        };
+        assert_eq!(standing(EngineReadiness::DefinesOnly, Some(0)), EngineStanding::Unready);
+        assert_eq!(standing(EngineReadiness::Behind("rights".into()), Some(0)), EngineStanding::Unready);
+        assert_eq!(standing(EngineReadiness::Follows("rights".into()), Some(0)), EngineStanding::Waits(EngineLack::Follows));
+        let ready = || EngineReadiness::Ready { node: 2 };
+        assert_eq!(standing(ready(), Some(0)), EngineStanding::Waits(EngineLack::NotLookedAt));
+        assert_eq!((standing(ready(), Some(2)), standing(ready(), None)), (EngineStanding::Ready, EngineStanding::Ready));
+        known.change_begins();
+        assert_eq!(standing(ready(), Some(2)), EngineStanding::Waits(EngineLack::ColumnsChange));
+    }
 
     #[test]
     fn columns_are_in_doubt_until_a_look_that_began_behind_the_change() {

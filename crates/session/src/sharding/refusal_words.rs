@@ -1,6 +1,7 @@
 //! Errors for statements that are not one shard's.
 
 use crate::fault::{ErrorReport, sqlstate};
+use crate::sharding::engine_standing::ENGINE_BEHIND;
 use crate::sharding::kept_plan::{NoCopies, NoEngine, NoSpread, TextRefusal};
 use crate::sharding::write_steps;
 use weir_shard::{EngineRefusal, ShardRefusal};
@@ -11,8 +12,6 @@ const WHAT_WORKS: &str = "Statements about rows of one shard are carried out: ea
 const DEFINITIONS_WORK: &str = "TRUNCATE, CREATE INDEX and changes of single columns are carried out on all shards.";
 
 const ENGINE_WORKS: &str = "The command weir shard engine lets SELECTs over several shards be carried out.";
-const ENGINE_BEHIND: &str = "Run the statement again: Weir has the engine follow changes of the tables. If that lasts, the log says why, and the command weir shard engine \
-    makes the engine ready.";
 
 /// The error for a statement that neither one shard nor the engine carries out.
 pub fn of_plan(refusal: ShardRefusal, why: &NoEngine) -> ErrorReport {

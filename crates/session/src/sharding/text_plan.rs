@@ -141,7 +141,7 @@ fn all_fit(names: Option<&StatementNames>, terms: &KeyTerms, facts: &PlanFacts<'
     }
 }
 
-/// Does the engine answer the text? Its readiness is asked last: where it lacks, the text would be answered.
+/// Does the engine answer the text, at once or after a wait? Its readiness is asked last: where it lacks, the text would be answered.
 fn engine_fit(names: Option<&StatementNames>, terms: &KeyTerms, facts: &PlanFacts<'_>) -> Result<EngineFit, NoEngine> {
     engine_takes(terms, |name| facts.kind(name)).map_err(NoEngine::Refused)?;
     let nothing = StatementNames::default();
@@ -158,8 +158,8 @@ fn engine_fit(names: Option<&StatementNames>, terms: &KeyTerms, facts: &PlanFact
         return Err(unfit);
     }
     match facts.tables.engine() {
-        EngineReadiness::Ready { node } => {
-            Ok(EngineFit { node: *node, asks_time: terms.properties.has(TermProperty::TransactionTime) })
+        EngineReadiness::Ready { .. } | EngineReadiness::Follows(_) => {
+            Ok(EngineFit { asks_time: terms.properties.has(TermProperty::TransactionTime) })
         }
         EngineReadiness::DefinesOnly => Err(NoEngine::DefinesOnly),
         EngineReadiness::Behind(why) => Err(NoEngine::Behind(why.clone())),

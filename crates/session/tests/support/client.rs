@@ -316,6 +316,8 @@ impl Client {
                 NodeChoice::Node(at, node) => (at, node),
                 NodeChoice::Engine(at, _) => (Some(at), ENGINE),
                 NodeChoice::NoShard(shard) => return Err(sharding::no_server(shard)),
+                NodeChoice::EngineLacks(lack) => return Ok(self.note_wait(is_new, format!("the engine ({lack:?})"))),
+                NodeChoice::NoEngine => return Ok(true),
                 NodeChoice::NewPrimary => {
                     causal::on_new_primary(&mut self.s, &self.w)?;
                     continue;

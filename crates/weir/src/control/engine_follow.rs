@@ -65,6 +65,15 @@ impl EngineFollow {
         supervised::run(c, format!("the engine of database \"{}\"", database.name), task, move || end.set(false));
     }
 
+    /// True if the engine could not follow this change when it was tried last.
+    pub fn has_failed(&self, change: &Fingerprint) -> bool {
+        let Some(last) = self.last.as_ref().filter(|last| last.change == *change) else { return false };
+        let told = last.told.take();
+        let has_failed = told.is_some();
+        last.told.set(told);
+        has_failed
+    }
+
     /// A state that was tried waits for its time, another one for the shortest.
     fn is_due(&self, change: &Fingerprint, now: Instant) -> bool {
         let has_rested = self.last_began.is_none_or(|began| now >= began + RETRY_MIN);

@@ -172,7 +172,7 @@ pub fn readiness(seen: &EngineSeen, database: &str) -> EngineReadiness {
     match reason(seen) {
         None => EngineReadiness::Ready { node: seen.node },
         Some(reason) if change_to_follow(seen).is_some() => {
-            EngineReadiness::Behind(format!("{reason}: a running Weir has it follow, else run weir shard engine {database}"))
+            EngineReadiness::Follows(format!("{reason}: a running Weir has it follow, else run weir shard engine {database}"))
         }
         Some(reason) => EngineReadiness::Behind(format!("{reason}: run weir shard engine {database}")),
     }
@@ -248,7 +248,7 @@ mod tests {
             let mut seen = seen();
             change(&mut seen);
             match readiness(&seen, "shop") {
-                EngineReadiness::Behind(reason) => reason,
+                EngineReadiness::Follows(reason) | EngineReadiness::Behind(reason) => reason,
                 other => panic!("{other:?}"),
             }
         };

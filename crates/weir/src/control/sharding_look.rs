@@ -97,6 +97,8 @@ pub async fn look(
         Some(engine) if !rows.is_empty() => readiness(&config, &database.name, line, engine, &rows).await?,
         Some(_) | None => (EngineReadiness::DefinesOnly, None),
     };
+    let has_failed = change.as_ref().is_some_and(|change| watch.follow.has_failed(change));
+    let readiness = if has_failed { without_hope(readiness) } else { readiness };
     watch.change = change;
     let references = references(line, &rows).await?;
     let is_same = edition != UNKNOWN
@@ -167,6 +169,14 @@ async fn references(
     }
     let query = shard_catalog::reference_query(&engine_state::listed(names.into_iter()));
     Ok(shard_catalog::references(&line.query(&query).await?))
+}
+
+/// An engine that could not follow is tried again, and nobody waits for that.
+fn without_hope(readiness: EngineReadiness) -> EngineReadiness {
+    match readiness {
+        EngineReadiness::Follows(reason) => EngineReadiness::Behind(reason),
+        EngineReadiness::Ready { .. } | EngineReadiness::DefinesOnly | EngineReadiness::Behind(_) => readiness,
+    }
 }
 
 fn first_cell(rows: &[Vec<Option<String>>]) -> Option<String> {
@@ -257,6 +267,10 @@ fn tell_readiness(c: &ControlContext, database: &KnownDatabase, then: &EngineRea
         _ if then == now => {}
         EngineReadiness::Ready { .. } => {
             let text = format_args!("the engine of database \"{name}\" answers statements over several shards");
+            c.shared.log.write(Level::Log, &who, text);
+        }
+        EngineReadiness::Follows(reason) => {
+            let text = format_args!("statements over several shards of database \"{name}\" wait for its engine: {reason}");
             c.shared.log.write(Level::Log, &who, text);
         }
         EngineReadiness::Behind(reason) => {

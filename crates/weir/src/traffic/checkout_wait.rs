@@ -24,6 +24,8 @@ use weir_session::metrics::WorkerCounter;
 use weir_session::routing::{RouteClass, RouteSide};
 use weir_session::sequences::drawn_values::{DrawConnDemand, DrawWaitOutcome};
 use weir_session::session::Session;
+use weir_session::sharding::engine_standing::{self, ENGINE_WAIT};
+use weir_session::sharding::known_sharding::{EngineLack, EngineStanding};
 use weir_session::sharding::shard_target::ENGINE;
 use weir_session::status::SessionActivity;
 use weir_session::{participants, sequences, sharding, timing};
@@ -68,6 +70,11 @@ async fn wait_since(served: &mut ServedSession, need: ConnRequirement, started: 
                 wait_for_primary(s, client, w, (started, was_gone), rule).await?;
                 continue;
             }
+            NodeChoice::EngineLacks(lack) => {
+                wait_for_engine(s, client, w, (started, was_gone), lack).await?;
+                continue;
+            }
+            NodeChoice::NoEngine => return Ok(()),
             NodeChoice::NewPrimary => {
                 causal::on_new_primary(s, w)?;
                 continue;
@@ -184,15 +191,45 @@ async fn wait_for_primary(
         if deadline.is_some_and(|at| w.now() >= at) {
             return Err(no_primary(w, since, rule));
         }
-        if (!was_gone && client.is_hung_up()) || s.handle.final_error.borrow().is_some() {
-            return Err(ErrorReport::fatal(sqlstate::ADMIN_SHUTDOWN, "the session ended while it waited for a primary server"));
-        }
+        end_if_left(s, client, was_gone, "a primary server")?;
         end_if_cancelled(s)?;
         w.wake_at_new_view();
         deadline.into_iter().for_each(|at| w.reactor.wake_at(at));
         parked().await;
     }
     Ok(())
+}
+
+/// Waits for the end of a look at the engine, or for another view. Cancel safe.
+async fn wait_for_engine(
+    s: &Session,
+    client: &Socket,
+    w: &Worker,
+    (since, was_gone): (Instant, bool),
+    lack: EngineLack,
+) -> Result<(), ErrorReport> {
+    show_waiting(s, w);
+    let until = since + ENGINE_WAIT;
+    if w.now() >= until {
+        return Err(engine_standing::not_ready(s, lack));
+    }
+    end_if_left(s, client, was_gone, "the engine of all shards")?;
+    w.wake_at_new_view();
+    s.account.known.await_look((w.id, w.reactor.current_task()));
+    // A look that ended before the session stood in the list wakes nobody.
+    if engine_standing::engine_standing(s, w) == EngineStanding::Waits(lack) {
+        w.reactor.wake_at(until);
+        parked().await;
+    }
+    Ok(())
+}
+
+/// The end of the session's wait if nobody waits for the answer any more.
+fn end_if_left(s: &Session, client: &Socket, was_gone: bool, awaited: &str) -> Result<(), ErrorReport> {
+    if (was_gone || !client.is_hung_up()) && s.handle.final_error.borrow().is_none() {
+        return Ok(());
+    }
+    Err(ErrorReport::fatal(sqlstate::ADMIN_SHUTDOWN, format!("the session ended while it waited for {awaited}")))
 }
 
 fn show_waiting(s: &Session, w: &Worker) {

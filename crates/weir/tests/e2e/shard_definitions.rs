@@ -1,6 +1,8 @@
 //! Changes of spread tables: each shard carries them out, or none, and the engine gives no answer by columns that are not there any more.
 
+use crate::cancel::cancel;
 use crate::support::ground::wait_until;
+use crate::support::proxy::show;
 use crate::support::spread::{Answer, How, SHARDS, Spread, ask};
 use crate::support::{Raw, wire};
 
@@ -110,16 +112,15 @@ fn all_shards_change_their_tables_as_one_server_would() {
 }
 
 #[test]
-fn the_engine_answers_nothing_by_old_columns() {
-    let spread = ground("");
+fn statements_over_several_shards_wait_until_the_engine_has_the_new_columns() {
+    for more in ["", "io_method = epoll\nworker_threads = 1\npool_size = 1\ncross_shard_reads = latest\n"] {
+        the_engine_is_waited_for(&ground(more));
+    }
+}
+
+fn the_engine_is_waited_for(spread: &Spread) {
     let (mut client, mut other) = (spread.client(), spread.client());
-    let columns = |client: &mut Raw| match client.try_rows("select * from accounts order by id limit 1") {
-        Ok(rows) => Some(rows[0].len()),
-        Err(failure) => {
-            assert!(matches!(&*failure.sqlstate, "57P03" | "0A000"), "{failure:?}");
-            None
-        }
-    };
+    let text = "select * from accounts order by id limit 1";
     for (change, name, count) in [
         ("alter table accounts add column more int default 7", "more", 4),
         ("alter table accounts rename column note to old", "old", 4),
@@ -129,22 +130,90 @@ fn the_engine_answers_nothing_by_old_columns() {
         client.run(change);
         // Rows of one shard are read all the while.
         client.run(&format!("select {name} from accounts where id = 3"));
-        for client in [&mut client, &mut other] {
-            let mut seen = None;
-            wait_until("the engine to follow", || {
-                seen = columns(client);
-                seen.is_some()
-            });
-            assert_eq!(seen, Some(count), "{change}");
-        }
+        other.send(&How::Extended.messages(text, &[]));
+        // In a block whose transaction has not begun.
+        client.run("begin");
+        assert_eq!(client.rows(text)[0].len(), count, "{change}");
+        client.run("commit");
+        let answer = Answer::of(&other.until_ready());
+        assert_eq!((answer.failure, answer.columns.len(), answer.rows.len()), (None, count, 1), "{change}");
         client.run(&format!("select {name} from accounts order by {name}"));
     }
     assert!(spread.proxy.log().contains("the tables of database \"postgres\" have changed: the engine of \"postgres\" is ready"));
     // One that fails, and one that changes no columns, leave the engine ready a moment later.
     assert_eq!(client.error("alter table accounts add column balance int").sqlstate, "42701");
-    spread.wait_ready("select count(*) from accounts");
+    assert_eq!(client.rows("select count(*) from accounts"), [["40"]]);
+    // A change past Weir.
+    let holder = hold_engine(spread);
+    (0..SHARDS).for_each(|shard| drop(spread.server(shard).query("alter table accounts rename column old to older").unwrap()));
+    wait_until("the change to be seen", || engine_words(&mut client).iter().any(|words| words.starts_with("behind: ")));
+    client.send(&wire::query("select older from accounts order by id"));
+    drop(holder);
+    assert_eq!(Answer::of(&client.until_ready()).rows.len(), 40);
+    client.run("alter table accounts rename column older to old");
     client.run("create index accounts_old on accounts (old)");
     assert_eq!(client.rows("select count(*) from accounts"), [["40"]]);
+}
+
+/// The column `engine` of all tables.
+fn engine_words(client: &mut Raw) -> Vec<String> {
+    client.rows("show pool_shard_tables").into_iter().filter_map(|row| row.last().cloned()).collect()
+}
+
+/// Keeps the engine from following a change until it is dropped.
+fn hold_engine(spread: &Spread) -> Raw {
+    let mut holder = Raw::tcp(spread.server(0).port()).log_in("postgres", "postgres_engine", &[]).unwrap();
+    // The lock of all who change the engine.
+    holder.run("select pg_advisory_lock(8391462)");
+    holder
+}
+
+#[test]
+fn a_statement_that_waits_for_the_engine_ends_by_a_cancel_the_loss_of_its_client_or_a_limit() {
+    let spread = ground("pool_size = 2\nadmin_users = 'postgres'\n");
+    let mut client = spread.client();
+    client.run("select count(*) from accounts");
+    let holder = hold_engine(&spread);
+    client.run("alter table accounts add column more int default 7");
+    let text = "select more from accounts order by id limit 1";
+    let waiting = |spread: &Spread| {
+        let mut console = Raw::unix(spread.proxy.folder(), spread.proxy.port()).log_in("pgbouncer", "pgbouncer", &[]).unwrap();
+        show(&mut console, "clients", "state").iter().filter(|state| *state == "waiting").count()
+    };
+    client.send(&wire::query(text));
+    wait_until("the statement to wait", || waiting(&spread) == 1);
+    let mut others: Vec<Raw> = (0..5).map(|_| spread.client()).collect();
+    others.iter_mut().for_each(|other| other.send(&wire::query(text)));
+    wait_until("all to wait", || waiting(&spread) == 6);
+    // Nobody else is held up.
+    assert_eq!(spread.client().rows("select more from accounts where id = 3"), [["7"]]);
+    cancel(&spread.proxy, client.pid, &client.key.clone());
+    assert_eq!(said(&Answer::of(&client.until_ready())), "57014");
+    drop(others.pop());
+    wait_until("the client to be gone", || waiting(&spread) == 4);
+    for mut other in others {
+        let failure = Answer::of(&other.until_ready()).failure;
+        assert!(matches!(failure.as_deref(), Some("0A000" | "57P03")), "{failure:?}");
+        other.run("select 1");
+    }
+    drop(holder);
+    assert_eq!(client.rows(text), [["7"]]);
+}
+
+#[test]
+fn a_change_of_columns_that_waits_for_a_lock_has_statements_over_several_shards_wait() {
+    let spread = ground("");
+    let (mut client, mut other) = (spread.client(), spread.client());
+    let mut holder = Raw::tcp(spread.server(1).port()).log_in("postgres", "postgres", &[]).unwrap();
+    holder.run("begin");
+    holder.run("select count(*) from accounts");
+    client.send(&wire::query("alter table accounts add column more int default 7"));
+    let waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
+    wait_until("the statement to wait", || spread.server(1).value(waits).unwrap() != "0");
+    other.send(&wire::query("select * from accounts order by id limit 1"));
+    holder.run("commit");
+    assert_eq!(said(&Answer::of(&client.until_ready())), "ALTER TABLE");
+    assert_eq!(Answer::of(&other.until_ready()).columns.len(), 4);
 }
 
 #[test]

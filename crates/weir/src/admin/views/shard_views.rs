@@ -113,7 +113,7 @@ fn engine_words(tables: &ShardTables, primary: Option<u16>, name: &QualifiedName
     match (relation, tables.engine(), tables.unfit_reason(name)) {
         (ShardedRelation::Reader | ShardedRelation::Unusable(_), ..) => String::new(),
         (_, EngineReadiness::DefinesOnly, _) => "not made ready".to_owned(),
-        (_, EngineReadiness::Behind(reason), _) => format!("behind: {reason}"),
+        (_, EngineReadiness::Follows(reason) | EngineReadiness::Behind(reason), _) => format!("behind: {reason}"),
         (_, EngineReadiness::Ready { node }, _) if primary != Some(*node) => "not looked at on the new primary yet".to_owned(),
         (_, EngineReadiness::Ready { .. }, Some(reason)) => format!("not used: {reason}"),
         (_, EngineReadiness::Ready { .. }, None) => "ready".to_owned(),

@@ -220,7 +220,7 @@ pub async fn findings(
         addresses: engine_state::addresses_of(servers.config()),
     };
     let mut lines = match engine_state::readiness(&seen, &primary.database) {
-        EngineReadiness::Behind(reason) => vec![format!("the engine is behind: {reason}")],
+        EngineReadiness::Follows(reason) | EngineReadiness::Behind(reason) => vec![format!("the engine is behind: {reason}")],
         EngineReadiness::Ready { .. } | EngineReadiness::DefinesOnly => Vec::new(),
     };
     let Some((role, _)) = login(engine).await? else { return Ok(lines) };

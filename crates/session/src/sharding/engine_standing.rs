@@ -1,0 +1,61 @@
+//! Can the engine be asked now, and would a short wait help?
+//!
+//! The look at the database once a second tells (`KnownSharding`). A statement waits for the end of looks, as the first statements of a database do
+//! (`catalogs::KnownDatabase::await_look`).
+
+use crate::context::Context;
+use crate::fault::{ErrorReport, sqlstate};
+use crate::lazy_begin;
+use crate::session::Session;
+use crate::sharding::known_sharding::{EngineLack, EngineStanding};
+use std::time::Duration;
+use weir_shard::EngineReadiness;
+
+/// Longest wait of a statement for the engine. It follows a change within a second or two, where looks are quick.
+pub const ENGINE_WAIT: Duration = Duration::from_secs(10);
+
+pub const ENGINE_BEHIND: &str = "Run the statement again: Weir has the engine follow changes of the tables. If that lasts, the log says why, and the command weir shard engine \
+    makes the engine ready.";
+
+/// Without a primary the engine is as the last look found it.
+#[cold]
+pub fn engine_standing(s: &Session, w: &Context) -> EngineStanding {
+    match s.account.known.sharding.engine_on(w.view().primary_id()) {
+        EngineStanding::Ready if lazy_begin::awaits_defaults(s) => EngineStanding::Waits(EngineLack::DefaultsUnread),
+        other @ (EngineStanding::Ready | EngineStanding::Waits(_) | EngineStanding::Unready) => other,
+    }
+}
+
+/// The error of a statement that has waited for so long, or cannot wait.
+#[cold]
+pub fn not_ready(s: &Session, lack: EngineLack) -> ErrorReport {
+    let busy = |text: &str| {
+        ErrorReport::error(sqlstate::CANNOT_CONNECT_NOW, text)
+            .detail("The statement reads rows of several shards.")
+            .hint("Run the statement again.")
+    };
+    match lack {
+        EngineLack::Follows => {
+            let tables = s.account.known.sharding.tables();
+            let why = match tables.as_deref().map(|tables| tables.engine()) {
+                Some(EngineReadiness::Follows(why)) => why.as_str(),
+                _ => "it was behind a moment ago",
+            };
+            ErrorReport::error(
+                sqlstate::FEATURE_NOT_SUPPORTED,
+                "the statement reads rows of several shards, and the engine is not ready",
+            )
+            .detail(format!("The engine is not ready: {why}"))
+            .hint(ENGINE_BEHIND)
+        }
+        EngineLack::NotLookedAt => {
+            busy("the engine was not looked at on the new primary of shard 0 yet; the statement was not sent")
+        }
+        EngineLack::DefaultsUnread => {
+            busy("the defaults of transactions are not known while the catalog is read anew; the statement was not sent")
+        }
+        EngineLack::ColumnsChange => busy(
+            "columns of a spread table are being changed, and the engine was not looked at since; the statement was not sent",
+        ),
+    }
+}
