@@ -46,7 +46,8 @@ pub fn is_tie(statement: &Statement) -> bool {
         _ if statement.carried.is_some() => false,
         TransactionVerb::None => {
             let state = &statement.state;
-            let is_plain = is_plain || statement.has(StatementTrait::Shows) || statement.has(StatementTrait::CopiesIn);
+            let is_copy = statement.has(StatementTrait::CopiesIn) || statement.has(StatementTrait::CopiesOut);
+            let is_plain = is_plain || is_copy || statement.has(StatementTrait::Shows);
             !is_plain || !state.leaves.is_empty() || !state.may_change.is_empty() || statement.has(StatementTrait::Executes)
         }
         TransactionVerb::Begin(_) | TransactionVerb::End(TransactionEnd::Commit | TransactionEnd::Rollback) => false,

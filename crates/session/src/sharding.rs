@@ -12,6 +12,7 @@ mod bound_values;
 pub mod copy_parts;
 pub mod copy_plan;
 pub mod copy_steps;
+mod copy_table;
 pub mod engine_settings;
 pub mod engine_snapshots;
 pub mod engine_standing;
@@ -121,6 +122,15 @@ pub fn cannot_read_again() -> ErrorReport {
     ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, text)
         .detail("Messages up to a Sync are one transaction, and the engine reads each shard once in it.")
         .hint("Send a Sync between them.")
+}
+
+/// The error of a COPY that Weir does not write anew for the engine.
+#[cold]
+pub fn cannot_copy(why: &str) -> ErrorReport {
+    ErrorReport::error(
+        sqlstate::FEATURE_NOT_SUPPORTED,
+        format!("the COPY of a sharded table is not carried out over several shards: {why}"),
+    )
 }
 
 fn place(shard: u16) -> String {

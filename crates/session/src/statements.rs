@@ -165,6 +165,8 @@ pub enum StatementTrait {
     Unread,
     /// `COPY ... FROM STDIN`.
     CopiesIn,
+    /// `COPY ... TO STDOUT`.
+    CopiesOut,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -633,6 +635,7 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
         .with_if(StatementTrait::Signals, SignalCall::of(&readable).is_some())
         .with_if(StatementTrait::Many, facts.statements != 1)
         .with_if(StatementTrait::CopiesIn, facts.has(TextProperty::CopiesIn))
+        .with_if(StatementTrait::CopiesOut, facts.has(TextProperty::CopiesOut))
         .with_if(StatementTrait::Unread, facts.effect == QueryEffect::Refused)
         .with_if(StatementTrait::Delicate, text.contains(&b'\\'))
         .with_if(StatementTrait::BeyondAscii, hangs_on_encoding(text, &facts))

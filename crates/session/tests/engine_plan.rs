@@ -86,6 +86,8 @@ fn told(text: &str, engine: EngineReadiness) -> String {
         }
         TextPlan::EveryCopy(every) => format!("copies {:?}", every.shards),
         TextPlan::AllShards(all) => format!("shards {:?}{}", all.shards, if all.returns { " returning" } else { "" }),
+        TextPlan::CopyTable(Ok(_)) => "copy of a query by the engine".into(),
+        TextPlan::CopyTable(Err(why)) => format!("no copy: {}", reason(&why)),
         TextPlan::CopyRows(plan) => format!("rows by {} of {:?}", plan.key_at, plan.columns),
         TextPlan::Refused(TextRefusal::Copy(why)) => format!("no copy: {why}"),
         TextPlan::Refused(TextRefusal::Spread(_, NoSpread::Refused(why))) => why.name().into(),
@@ -145,6 +147,16 @@ fn a_query_of_several_shards_is_the_engines_if_nothing_stands_against_it() {
         ("select * from all_orders, orders", "Reader"),
         ("select count(*) from orders; select 1", "Many"),
         ("select orders from orders", "key_not_fixed, whole_row"),
+        ("copy orders to stdout", "copy of a query by the engine"),
+        ("copy orders (note, ctid) to stdout", "no copy: system_columns"),
+        ("copy countries to stdout", "anywhere"),
+        ("copy single to stdout", "cluster"),
+        ("copy (select note from orders order by 1) to stdout csv header", "engine, time false"),
+        ("copy (select note from orders where day < now()) to stdout", "engine, time true"),
+        ("copy (select note from orders where id = 1) to stdout", "shard 0"),
+        ("copy (select count(*) from orders, single) to stdout", "key_not_fixed, single_relation"),
+        ("copy (delete from orders returning id) to stdout", "copy, not_one_query"),
+        ("copy orders to '/tmp/orders'", "copy, not_one_query"),
     ] {
         assert_eq!(told(text, EngineReadiness::Ready { node: 0 }), expected, "{text}");
     }
@@ -194,7 +206,7 @@ fn rows_of_a_copy_are_told_apart() {
         ("copy orders (note) from stdin", "no copy: the key is not among its columns"),
         ("copy orders from stdin where id > 3", "no copy: it has a WHERE"),
         ("copy orders from stdin (freeze)", "no copy: one of its options is not looked into"),
-        ("copy orders to stdout", "copy, not_one_query"),
+        ("copy orders to stdout", "copy of a query by the engine"),
         ("copy countries from stdin", "Copies"),
         ("copy single from stdin", "cluster"),
     ] {

@@ -62,7 +62,7 @@ const ROWS: [RefusalRow; 22] = [
     row(ShardRefusal::UnknownRelation, "unknown_relation", "a view or another relation of the statement may read sharded tables"),
     row(ShardRefusal::WritesReference, "writes_reference", "the statement writes to a reference table"),
     row(ShardRefusal::Merge, "merge", "MERGE is not carried out on sharded tables"),
-    row(ShardRefusal::Copy, "copy", "COPY is not carried out on sharded tables"),
+    row(ShardRefusal::Copy, "copy", "this COPY is not carried out on sharded tables"),
     row(ShardRefusal::Truncate, "truncate", "TRUNCATE is not carried out on sharded tables"),
     row(ShardRefusal::Definition, "definition", "definitions are not carried out on sharded tables"),
     row(ShardRefusal::Utility, "utility", "the command is not carried out on sharded tables"),

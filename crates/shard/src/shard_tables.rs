@@ -94,6 +94,8 @@ pub struct ShardTables {
     unfit_for_engine: HashMap<QualifiedName, String>,
     /// Columns whose values tell no time, whatever text gives them.
     timeless: HashMap<QualifiedName, HashSet<String>>,
+    /// Generated columns, which a COPY of a whole table leaves out.
+    generated: HashMap<QualifiedName, HashSet<String>>,
     references: HashMap<QualifiedName, ReferenceTable>,
     /// All shards of the configuration.
     shards: Vec<u16>,
@@ -138,6 +140,14 @@ impl ShardTables {
 
     /// `columns`: tables, each with a column whose values tell no time.
     #[must_use]
+    pub fn with_generated_columns(mut self, columns: impl IntoIterator<Item = (QualifiedName, String)>) -> ShardTables {
+        for (table, column) in columns {
+            self.generated.entry(table).or_default().insert(column);
+        }
+        self
+    }
+
+    #[must_use]
     pub fn with_timeless_columns(mut self, columns: impl IntoIterator<Item = (QualifiedName, String)>) -> ShardTables {
         for (table, column) in columns {
             self.timeless.entry(table).or_default().insert(column);
@@ -146,6 +156,10 @@ impl ShardTables {
     }
 
     /// True if no text that is written to the column is read as a time, such as `today`. False in doubt. `table` has its schema.
+    pub fn is_generated(&self, table: &QualifiedName, column: &str) -> bool {
+        self.generated.get(table).is_some_and(|columns| columns.contains(column))
+    }
+
     pub fn is_timeless(&self, table: &QualifiedName, column: &str) -> bool {
         self.timeless.get(table).is_some_and(|columns| columns.contains(column))
     }

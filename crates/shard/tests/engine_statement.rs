@@ -68,6 +68,9 @@ fn the_engine_takes_queries_of_sharded_and_reference_tables() {
          explain (analyze, verbose) select * from t -> taken
          select name collate \"C\", x is distinct from 1, current_user, current_timestamp from t -> taken
          select * from t natural join u -> taken
+         copy t to stdout -> taken
+         copy t (x, id) to stdout csv header -> taken
+         copy (select x from t join ref using (id) order by 1) to stdout binary -> taken
          select * from t where x in (select id from ref) and (id, x) = (1, 2) -> taken",
     );
 }
@@ -79,7 +82,11 @@ fn the_engine_does_not_write_and_holds_nothing() {
          update t set x = 1 -> not_one_query
          delete from t -> not_one_query
          merge into t using u on true when matched then delete -> not_one_query
-         copy t to stdout -> not_one_query
+         copy t from stdin -> not_one_query
+         copy t to '/tmp/t' -> not_one_query
+         copy (delete from t returning id) to stdout -> not_one_query
+         copy (with d as (delete from t returning id) select * from d) to stdout -> writes
+         copy t (id, ctid) to stdout -> system_columns
          truncate t -> not_one_query
          prepare p as select * from t -> not_one_query
          explain analyze update t set x = 1 -> not_one_query

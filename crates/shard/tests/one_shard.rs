@@ -136,6 +136,8 @@ fn a_constant_fixes_the_key() {
          SELECT * FROM public.t WHERE public.t.id = 15                           -> 1
          SELECT * FROM public.t WHERE t.id = 15                                  -> 1
          SELECT * FROM ONLY t WHERE id = 15                                      -> 1
+         COPY (SELECT * FROM t WHERE id = 15) TO STDOUT                          -> 1
+         COPY ref TO STDOUT                                                      -> any
          SELECT * FROM t AS a WHERE a.id = 15                                    -> 1
          SELECT * FROM t AS a (k, id) WHERE a.k = 15                             -> 1
          SELECT * FROM t AS a (k, id) WHERE a.id = 15                            -> key_not_fixed
@@ -494,7 +496,9 @@ fn what_no_shard_can_do_alone_is_refused_by_its_name() {
         "MERGE INTO t USING u ON t.id = u.id WHEN MATCHED THEN DELETE            -> merge
          MERGE INTO single USING single2 s ON true WHEN MATCHED THEN DELETE      -> elsewhere
          COPY t FROM STDIN                                                       -> copy
-         COPY (SELECT * FROM t WHERE id = 15) TO STDOUT                          -> copy
+         COPY t TO STDOUT                                                        -> key_not_fixed
+         COPY (SELECT * FROM t WHERE id = 15) TO '/tmp/t'                        -> copy
+         COPY (DELETE FROM t WHERE id = 15 RETURNING id) TO STDOUT               -> copy
          COPY ref FROM STDIN                                                     -> writes_reference
          COPY single FROM STDIN                                                  -> elsewhere
          TRUNCATE single, t                                                      -> truncate

@@ -91,6 +91,8 @@ pub enum TextProperty {
     OfSession,
     /// `COPY ... FROM STDIN`.
     CopiesIn,
+    /// `COPY ... TO STDOUT`.
+    CopiesOut,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

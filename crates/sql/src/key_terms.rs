@@ -82,6 +82,8 @@ pub enum TermProperty {
     Explained,
     /// `DECLARE ... CURSOR FOR` stands before it.
     Cursor,
+    /// `COPY table TO STDOUT`: the terms are those of `SELECT columns FROM table`.
+    CopiesTable,
     /// `FOR UPDATE` and its kin.
     LocksRows,
     /// `TABLESAMPLE`.

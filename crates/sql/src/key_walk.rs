@@ -12,6 +12,7 @@ use pg_raw_parse::nodes::{
 
 use crate::TEXT_BYTES_MAX;
 use crate::children::push_children;
+use crate::copy_to::gives_rows;
 use crate::facts::QualifiedName;
 use crate::key_aggregates::has_unused_aggregate;
 use crate::key_conditions::{Constants, column_of, equal_pairs};
@@ -169,6 +170,15 @@ impl<'a> KeyWalk<'a> {
             }
             _ => query,
         };
+        // Rows of a SELECT go to the client, in another form.
+        let query = match query {
+            Node::CopyStmt(copy) if gives_rows(copy) => match (copy.query(), copy.relation()) {
+                (select @ Node::SelectStmt(_), _) => select,
+                (Node::None, Some(relation)) => return self.copied_table(relation, copy.attlist().iter()),
+                _ => query,
+            },
+            _ => query,
+        };
         self.terms.kind = kind_of(query);
         if !self.terms.kind.has_blocks() {
             return;
@@ -182,6 +192,21 @@ impl<'a> KeyWalk<'a> {
             match visit {
                 Visit::Query { node, block, place } => self.query(node, block, place),
                 Visit::Expression { node, place } => self.expression(node, place),
+            }
+        }
+    }
+
+    fn copied_table(&mut self, relation: &'a RangeVar, columns: impl Iterator<Item = Node<'a>>) {
+        self.terms.kind = StatementKind::Select;
+        self.terms.properties.add(TermProperty::CopiesTable);
+        let root = self.group(None);
+        self.terms.blocks.push(QueryBlock { root, shape: BlockShape::Flat, ..QueryBlock::default() });
+        let place = Place { scope: ScopeParent::Nothing, group: None, ctes: 0, is_item: false };
+        self.from(std::iter::once(Node::RangeVar(relation)), 0, place);
+        self.terms.blocks[0].outputs = vec![OutputColumn::Star { of: None }];
+        for column in columns {
+            if let Node::String(name) = column {
+                self.column(name.sval().unwrap_or_default());
             }
         }
     }

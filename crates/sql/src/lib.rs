@@ -5,6 +5,7 @@
 pub mod beyond_ascii;
 pub mod body;
 pub mod copy_from;
+pub mod copy_to;
 pub mod definition_terms;
 mod executed;
 pub mod facts;

@@ -7,6 +7,7 @@ use pg_raw_parse::nodes::{
 use pg_raw_parse::raw::NodeTag;
 
 use crate::copy_from;
+use crate::copy_to;
 use crate::facts::{
     AccessMode, BeginOptions, ChangeScope, IsolationLevel, ParameterChange, QueryEffect, ResetTarget, SavepointCommand,
     SavepointVerb, SessionVerb, StateChange, StateKind, StateKinds, TextProperties, TextProperty, TransactionEnd,
@@ -84,6 +85,9 @@ pub(crate) fn judge<'a>(node: Node<'a>, walk: &mut WalkFindings<'a>) -> Statemen
         Node::SelectStmt(_) => StatementFacts::effect(nested.max(QueryEffect::Reads)),
         Node::CopyStmt(copy) if copy_from::takes_rows(copy) => {
             StatementFacts::effect(QueryEffect::Writes).marked(TextProperty::CopiesIn)
+        }
+        Node::CopyStmt(copy) if copy_to::gives_rows(copy) => {
+            StatementFacts::effect(copy_effect(copy, nested)).marked(TextProperty::CopiesOut)
         }
         Node::CopyStmt(copy) => StatementFacts::effect(copy_effect(copy, nested)),
         Node::TransactionStmt(verb) => judge_transaction(verb),

@@ -13,6 +13,7 @@ use crate::session_state::client_settings::EncodingEffect;
 use crate::sharding::bound_values::BoundValues;
 use crate::sharding::copy_parts::CopyParts;
 use crate::sharding::copy_plan::CopyPlan;
+use crate::sharding::copy_table::copy_of_query;
 use crate::sharding::insert_parts::{InsertPart, InsertParts, insert_parts};
 use crate::sharding::kept_plan::{CopyWork, EngineFit, EveryCopy, NoEngine, TextPlan, TextRefusal};
 use crate::sharding::known_sharding::{EngineLack, EngineStanding};
@@ -50,6 +51,8 @@ enum Unaimed {
     Refused(Box<ErrorReport>),
     /// An INSERT by parameters, whose rows belong to several shards.
     ManyShards(ShardRefusal),
+    /// Another message stands in the place of the client's.
+    Rewritten,
     /// The engine is not ready for now, and the session has a connection to it.
     EngineLacks(EngineLack),
 }
@@ -201,6 +204,7 @@ fn set(s: &mut Session, w: &Context, aim: Result<ShardAim, Unaimed>) -> Option<M
         }
         Err(Unaimed::More) => Some(MessagePlan::Later(MessageFlow::More)),
         Err(Unaimed::Hold) => Some(MessagePlan::Later(MessageFlow::Hold)),
+        Err(Unaimed::Rewritten) => Some(MessagePlan::Later(MessageFlow::Next)),
         Err(Unaimed::Refused(report)) => Some(MessagePlan::Refused(*report)),
         Err(Unaimed::ManyShards(refusal)) => Some(MessagePlan::Refused(write_steps::cannot_spread(&refusal.to_string()))),
         Err(Unaimed::EngineLacks(lack)) => leave_engine(s, w, lack),
@@ -259,6 +263,7 @@ fn of_query(s: &mut Session, w: &Context, statement: &Statement) -> Result<Shard
         TextPlan::AllShards(all) => to_all(s, w, (statement, all), (place, None), WriteEnd::OfClient),
         TextPlan::EveryCopy(every) => to_every_copy(s, w, (statement, every), (place, None), WriteEnd::OfClient),
         TextPlan::CopyRows(plan) => copy_to_all(s, w, (statement, plan)),
+        TextPlan::CopyTable(engine) => copy_table(s, w, engine),
         other => of_plan(s, place, other),
     }
 }
@@ -373,6 +378,7 @@ fn of_plan(s: &Session, place: TextPlace<'_>, plan: &TextPlan) -> Result<ShardAi
             Ok(ShardTarget::Cluster.into())
         }
         TextPlan::CopyRows(_) => Err(write_steps::cannot_spread("send COPY as a Query message, by the simple protocol").into()),
+        TextPlan::CopyTable(_) => Err(sharding::cannot_copy("send it as a Query message, by the simple protocol").into()),
         TextPlan::Refused(refusal) => Err(refusal_words::report(refusal).into()),
     }
 }
@@ -620,6 +626,46 @@ fn copy_to_all(s: &mut Session, w: &Context, (statement, plan): (&Statement, &Co
     // The strings of the text are options.
     let asks_time = false;
     begin_on_all(s, w, (statement, &plan.shards, asks_time), (TextPlace::Message, WriteEnd::OfClient), parts)
+}
+
+/// Writes a COPY of a sharded table anew as that of a query, which then is looked at.
+#[cold]
+fn copy_table(s: &mut Session, w: &Context, engine: &Result<EngineFit, NoEngine>) -> Result<ShardAim, Unaimed> {
+    if s.transaction() == FAILED || matches!(s.lazy_begin, LazyBegin::Failed(_)) {
+        // Any server gives the error of a failed transaction.
+        return Ok(ShardTarget::Any.into());
+    }
+    if let Err(why) = engine {
+        return Err(refusal_words::of_plan(ShardRefusal::Copy, why).into());
+    }
+    if s.up.has_pending() {
+        return Err(Unaimed::Hold);
+    }
+    let written = with_facts(s, |facts| {
+        let text = std::str::from_utf8(TextPlace::Message.text(s).unwrap_or_default()).unwrap_or_default();
+        copy_of_query(text, |copy| facts.copied_columns(&copy.relation))
+    });
+    let written = match written {
+        Some(Ok(written)) => written,
+        Some(Err(obstacle)) => return Err(sharding::cannot_copy(obstacle.words()).into()),
+        None => return Err(unknown(s).into()),
+    };
+    if !written.is_ascii() && s.recoding() != EncodingEffect::None {
+        return Err(sharding::cannot_copy("the client's encoding is none of the server's").into());
+    }
+    let Ok(Some(header)) = read_header(s.up.unseen()) else { return Err(Unaimed::More) };
+    s.up.eat(header);
+    s.up.unread(&query_message(written.as_bytes()), &w.buffers);
+    Err(Unaimed::Rewritten)
+}
+
+/// The meaning of names, if it is known.
+fn with_facts<T>(s: &Session, look: impl FnOnce(&PlanFacts<'_>) -> T) -> Option<T> {
+    let known = &s.account.known;
+    let (tables, catalog) = (known.sharding.tables()?, known.catalog()?);
+    let path = classify::path_in(s, &catalog);
+    let certainty = NameCertainty::Known;
+    Some(look(&PlanFacts { tables: &tables, catalog: &catalog, path: &path, certainty, prepared: &s.state.by_sql }))
 }
 
 /// Begins a write to a reference table, or a change of spread tables.

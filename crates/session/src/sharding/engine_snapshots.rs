@@ -75,7 +75,8 @@ pub fn hold_others(s: &mut Session) {
 
 /// True if a message answers a part of a Query that `send_query` has sent, of which its client knows nothing.
 pub fn is_of_query(s: &Session, header: MessageHeader) -> bool {
-    matches!(header.tag, back::PARSE_COMPLETE | back::BIND_COMPLETE)
+    // A COPY is described as a statement without rows.
+    matches!(header.tag, back::PARSE_COMPLETE | back::BIND_COMPLETE | back::NO_DATA)
         && s.sharding.snapshots() == ShardSnapshots::Taken
         && s.replies().is_query_next()
 }

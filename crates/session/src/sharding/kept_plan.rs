@@ -24,6 +24,8 @@ pub enum TextPlan {
     },
     /// About rows of several shards; the engine has the answer.
     Engine(EngineFit),
+    /// `COPY table TO STDOUT` of a sharded table; the engine has the answer, if the text is written anew (`copy_table`).
+    CopyTable(Result<EngineFit, NoEngine>),
     /// Changes rows of several shards, each of which carries it out by itself.
     AllShards(AllShards),
     /// Changes a reference table, or the definitions of spread ones: each shard carries it out on its copy.

@@ -54,6 +54,12 @@ impl PlanFacts<'_> {
         }
     }
 
+    /// Columns of a sharded table that a COPY without names of columns has, in order.
+    pub(super) fn copied_columns(&self, table: &QualifiedName) -> Vec<String> {
+        let Some((whole, ShardedRelation::Sharded(table))) = self.relation(table) else { return Vec::new() };
+        table.columns.iter().filter(|column| !self.tables.is_generated(&whole, column)).cloned().collect()
+    }
+
     /// True if no text that is written to the column of a sharded table is read as a time. False in doubt.
     pub(super) fn is_timeless(&self, table: &QualifiedName, column: &str) -> bool {
         self.relation(table).is_some_and(|(whole, _)| self.tables.is_timeless(&whole, column))

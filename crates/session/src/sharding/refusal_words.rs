@@ -19,7 +19,7 @@ pub fn of_plan(refusal: ShardRefusal, why: &NoEngine) -> ErrorReport {
     match why {
         // The engine was never near, or the reason is told already.
         NoEngine::Refused(EngineRefusal::NotOneQuery | EngineRefusal::Writes) => report.hint(WHAT_WORKS),
-        NoEngine::Refused(_) if !is_about_keys(refusal) => report.hint(WHAT_WORKS),
+        NoEngine::Refused(_) if !is_about_keys(refusal) && refusal != ShardRefusal::Copy => report.hint(WHAT_WORKS),
         NoEngine::Refused(_) | NoEngine::Unfit(..) | NoEngine::Stranger(_) => {
             report.detail(format!("The statement is not carried out over several shards: {}.", of_engine(why))).hint(WHAT_WORKS)
         }

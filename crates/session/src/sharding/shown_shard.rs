@@ -42,7 +42,8 @@ pub fn shown_shard(
     match plan_of(statement, text.as_bytes(), &facts) {
         TextPlan::Anywhere | TextPlan::AnyShard(_) | TextPlan::Cluster => None,
         TextPlan::Refused(refusal) => Some(ShownShard::Refused(refusal_words::report(&refusal).message)),
-        TextPlan::Engine(_) => Some(ShownShard::Engine),
+        TextPlan::Engine(_) | TextPlan::CopyTable(Ok(_)) => Some(ShownShard::Engine),
+        TextPlan::CopyTable(Err(why)) => Some(ShownShard::Refused(refusal_words::of_plan(ShardRefusal::Copy, &why).message)),
         TextPlan::AllShards(all) if participants::spans_shards(config, known) => Some(ShownShard::All(all.shards)),
         TextPlan::EveryCopy(every) if participants::spans_shards(config, known) => Some(ShownShard::All(every.shards.to_vec())),
         TextPlan::CopyRows(plan) if participants::spans_shards(config, known) => Some(ShownShard::All(plan.shards.to_vec())),

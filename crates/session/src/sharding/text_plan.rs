@@ -86,11 +86,14 @@ fn place_of(statement: &Statement, text: &[u8], facts: &PlanFacts<'_>) -> TextPl
         Err(NoTerms::NotOneStatement) => return TextPlan::Refused(TextRefusal::Many),
         Err(NoTerms::Unparsed | NoTerms::TooLarge) => return TextPlan::Refused(TextRefusal::Unread),
     };
-    if statement.has(StatementTrait::CopiesIn) && written_is_sharded(&terms, facts) {
+    if statement.has(StatementTrait::CopiesIn) && names_sharded(&terms, facts) {
         return match copy_plan(text, |name| facts.kind(name)) {
             Ok(plan) => TextPlan::CopyRows(Box::new(plan)),
             Err(why) => TextPlan::Refused(TextRefusal::Copy(why)),
         };
+    }
+    if terms.properties.has(TermProperty::CopiesTable) && names_sharded(&terms, facts) {
+        return TextPlan::CopyTable(engine_fit(names, &terms, facts));
     }
     match plan(&terms, |name| facts.kind(name)) {
         Ok(ShardPlan::Elsewhere) => TextPlan::Cluster,
@@ -123,7 +126,7 @@ fn place_of(statement: &Statement, text: &[u8], facts: &PlanFacts<'_>) -> TextPl
     }
 }
 
-fn written_is_sharded(terms: &KeyTerms, facts: &PlanFacts<'_>) -> bool {
+fn names_sharded(terms: &KeyTerms, facts: &PlanFacts<'_>) -> bool {
     terms.relations.iter().any(|name| matches!(facts.kind(name), RelationKind::Sharded(_)))
 }
 

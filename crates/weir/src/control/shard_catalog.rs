@@ -131,6 +131,19 @@ pub fn reference_query(list: &str) -> String {
     )
 }
 
+/// The question for generated columns, to be asked in the database itself. `list`: of the tables, by `engine_state::listed`.
+///
+/// Columns: schema, table, column.
+pub fn generated_query(list: &str) -> String {
+    format!(
+        "SELECT n.nspname, c.relname, a.attname FROM {list} AS x (schema, name) \
+         JOIN pg_catalog.pg_namespace AS n ON n.nspname OPERATOR(pg_catalog.=) x.schema::pg_catalog.name \
+         JOIN pg_catalog.pg_class AS c ON c.relnamespace OPERATOR(pg_catalog.=) n.oid AND c.relname OPERATOR(pg_catalog.=) x.name::pg_catalog.name \
+         JOIN pg_catalog.pg_attribute AS a ON a.attrelid OPERATOR(pg_catalog.=) c.oid AND a.attnum OPERATOR(pg_catalog.>) 0 AND NOT a.attisdropped \
+         WHERE a.attgenerated OPERATOR(pg_catalog.<>) ''"
+    )
+}
+
 /// Reads the answer to `reference_query`.
 pub fn references(rows: &Rows) -> Vec<(QualifiedName, ReferenceTable)> {
     let reference = |row: &Vec<Option<String>>| {
@@ -211,7 +224,13 @@ fn key(row: &[Option<String>]) -> Option<ShardKey> {
 
 pub fn own_texts() -> Vec<String> {
     let list = engine_state::listed([("public", "items")].into_iter());
-    vec![SHARDED_TABLES.to_owned(), UNFIT_COLUMNS.to_owned(), TIMELESS_COLUMNS.to_owned(), reference_query(&list)]
+    vec![
+        SHARDED_TABLES.to_owned(),
+        UNFIT_COLUMNS.to_owned(),
+        TIMELESS_COLUMNS.to_owned(),
+        reference_query(&list),
+        generated_query(&list),
+    ]
 }
 
 #[cfg(test)]

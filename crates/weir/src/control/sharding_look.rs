@@ -118,7 +118,8 @@ pub async fn look(
         None => (Vec::new(), Vec::new()),
     };
     let tables = ShardTables::of_rows(&database.name, &rows, readers, &shards);
-    let tables = tables.with_unfit_columns(unfit).with_timeless_columns(timeless);
+    let tables =
+        tables.with_unfit_columns(unfit).with_timeless_columns(timeless).with_generated_columns(generated(line, &rows).await?);
     let tables = tables.with_references(references.clone()).with_engine(readiness.clone());
     tell(c, database, &tables);
     tell_readiness(c, database, &watch.readiness, &readiness);
@@ -183,9 +184,20 @@ fn first_cell(rows: &[Vec<Option<String>>]) -> Option<String> {
     rows.first()?.first()?.clone()
 }
 
+/// Generated columns of sharded tables. Not cancel safe.
+async fn generated(line: &mut ControlConn, rows: &[PartitionRow]) -> Result<Vec<(QualifiedName, String)>, ShardingError> {
+    let is_partition = |row: &&PartitionRow| matches!(row.kind, PartitionRowKind::Partition { .. });
+    let mut names: Vec<_> = rows.iter().filter(is_partition).map(|row| (&*row.table.schema, &*row.table.name)).collect();
+    names.dedup();
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    columns(line, &shard_catalog::generated_query(&engine_state::listed(names.into_iter()))).await
+}
+
 /// Tables, each with a column. Not cancel safe.
-async fn columns(engine: &mut ControlConn, sql: &'static str) -> Result<Vec<(QualifiedName, String)>, ShardingError> {
-    let rows = engine.query(sql).await?;
+async fn columns(line: &mut ControlConn, sql: &str) -> Result<Vec<(QualifiedName, String)>, ShardingError> {
+    let rows = line.query(sql).await?;
     let column = |row: Vec<Option<String>>| {
         let mut cells = row.into_iter().map(Option::unwrap_or_default);
         Some((QualifiedName { schema: cells.next()?, name: cells.next()? }, cells.next()?))

@@ -104,6 +104,7 @@ mod shard_blocks;
 mod shard_command;
 mod shard_copies;
 mod shard_copy;
+mod shard_copy_out;
 mod shard_definitions;
 mod shard_engine;
 mod shard_random;
