@@ -97,7 +97,10 @@ fn place_of(statement: &Statement, text: &[u8], facts: &PlanFacts<'_>) -> TextPl
     }
     match plan(&terms, |name| facts.kind(name)) {
         Ok(ShardPlan::Elsewhere) => TextPlan::Cluster,
-        Ok(ShardPlan::AnyShard) => TextPlan::AnyShard(engine_fit(names, &terms, facts)),
+        Ok(ShardPlan::AnyShard) if !terms.properties.has(TermProperty::CopiesTable) => {
+            TextPlan::AnyShard(engine_fit(names, &terms, facts))
+        }
+        Ok(ShardPlan::AnyShard) => TextPlan::Anywhere,
         Ok(ShardPlan::OneShard(one)) => {
             let literals = LiteralGaps::of(text.as_bytes(), one.literals());
             TextPlan::OneShard { plan: ShardPlan::OneShard(one), literals, engine: engine_fit(names, &terms, facts) }
