@@ -12,8 +12,8 @@ const KEY_CHECK: &str = "weir_shard_key";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefinitionEffect {
     OnShardsOnly,
-    /// The engine's tables have other columns than those of the shards from then on.
-    ChangesColumns,
+    /// The engine's tables have other columns or rights than those of the shards from then on.
+    ChangesEngine,
 }
 
 /// The effect of a change, or why it is not carried out. `lookup` knows the relations that the text's names mean, `is_plain_type` types that are
@@ -35,8 +35,8 @@ pub fn spread_definition<'c>(
             if let Some(why) = refusal(action, key, &is_plain_type) {
                 return Err(why);
             }
-            if changes_columns(action) {
-                effect = DefinitionEffect::ChangesColumns;
+            if changes_engine(action) {
+                effect = DefinitionEffect::ChangesEngine;
             }
         }
     }
@@ -68,7 +68,9 @@ fn refusal(
         | DefinitionAction::SetDefault(_)
         | DefinitionAction::DropDefault(_)
         | DefinitionAction::SetNotNull(_)
-        | DefinitionAction::DropNotNull(_) => None,
+        | DefinitionAction::DropNotNull(_)
+        | DefinitionAction::ChangeRights
+        | DefinitionAction::Comment => None,
     }
 }
 
@@ -76,19 +78,21 @@ fn misses_key(index: &NewIndex, key: &str) -> bool {
     index.is_unique && !index.plain_columns.iter().any(|column| column == key)
 }
 
-fn changes_columns(action: &DefinitionAction) -> bool {
+fn changes_engine(action: &DefinitionAction) -> bool {
     match action {
         DefinitionAction::AddColumn { .. }
         | DefinitionAction::DropColumn(_)
         | DefinitionAction::RenameColumn(_)
         | DefinitionAction::SetNotNull(_)
-        | DefinitionAction::DropNotNull(_) => true,
+        | DefinitionAction::DropNotNull(_)
+        | DefinitionAction::ChangeRights => true,
         DefinitionAction::Truncate
         | DefinitionAction::CreateIndex(_)
         | DefinitionAction::SetDefault(_)
         | DefinitionAction::DropDefault(_)
         | DefinitionAction::AddCheck(_)
         | DefinitionAction::DropConstraint(_)
+        | DefinitionAction::Comment
         | DefinitionAction::Other(_) => false,
     }
 }

@@ -22,7 +22,7 @@ fn table() -> Arc<ShardedTable> {
     })
 }
 
-/// `rows`, `columns`, or the reason. `t` is sharded by `id`, `ref` is a reference table, `v` a view.
+/// `shards`, `engine`, or the reason. `t` is sharded by `id`, `ref` is a reference table, `v` a view.
 fn told(text: &str) -> String {
     let t = table();
     let terms = definition_terms(text).unwrap();
@@ -38,7 +38,7 @@ fn told(text: &str) -> String {
     );
     match found {
         Ok(DefinitionEffect::OnShardsOnly) => "shards".to_owned(),
-        Ok(DefinitionEffect::ChangesColumns) => "columns".to_owned(),
+        Ok(DefinitionEffect::ChangesEngine) => "engine".to_owned(),
         Err(why) => why.to_owned(),
     }
 }
@@ -50,11 +50,15 @@ fn a_change_is_carried_out_unless_no_shard_could_keep_what_it_says() {
         ("create index i on t (x)", "shards"),
         ("create unique index i on t (x, id)", "shards"),
         ("create unique index i on ref (name)", "shards"),
-        ("alter table t add y int", "columns"),
-        ("alter table ref drop name", "columns"),
-        ("alter table t rename x to y", "columns"),
-        ("alter table t alter x set not null", "columns"),
+        ("alter table t add y int", "engine"),
+        ("alter table ref drop name", "engine"),
+        ("alter table t rename x to y", "engine"),
+        ("alter table t alter x set not null", "engine"),
         ("alter table t alter x set default 3, add check (x > 0), drop constraint c", "shards"),
+        ("grant select (x) on t, ref to someone", "engine"),
+        ("revoke all on t from public", "engine"),
+        ("grant select on t, plain to someone", "a table of shard 0 only"),
+        ("comment on column t.id is 'the key'", "shards"),
         ("truncate t, plain", "a table of shard 0 only"),
         ("truncate t, v", "a view"),
         ("create unique index i on t (x)", "holds the shard key"),

@@ -4,8 +4,8 @@ use std::panic::catch_unwind;
 
 use pg_raw_parse::Node;
 use pg_raw_parse::nodes::{
-    A_Expr, AlterTableCmd, AlterTableStmt, AlterTableType, ColumnDef, ConstrType, Constraint, DropBehavior, IndexElem, IndexStmt,
-    ObjectType, RangeVar, RenameStmt, TruncateStmt, TypeName,
+    A_Expr, AlterTableCmd, AlterTableStmt, AlterTableType, ColumnDef, CommentStmt, ConstrType, Constraint, DropBehavior,
+    GrantStmt, GrantTargetType, IndexElem, IndexStmt, ObjectType, RangeVar, RenameStmt, TruncateStmt, TypeName,
 };
 
 use crate::facts::QualifiedName;
@@ -35,6 +35,10 @@ pub enum DefinitionAction {
     DropNotNull(String),
     AddCheck(String),
     DropConstraint(String),
+    /// `GRANT` and `REVOKE`.
+    ChangeRights,
+    /// `COMMENT` on a table or one of its columns.
+    Comment,
     /// Something that is not looked into; the reason.
     Other(&'static str),
 }
@@ -61,6 +65,8 @@ fn read(text: &str) -> Option<DefinitionTerms> {
         Node::IndexStmt(index) => indexed(index),
         Node::AlterTableStmt(alter) => altered(alter),
         Node::RenameStmt(rename) => renamed(rename),
+        Node::GrantStmt(grant) => granted(grant),
+        Node::CommentStmt(comment) => commented(comment),
         _ => None,
     }
 }
@@ -72,6 +78,33 @@ fn of_table(relation: Option<&RangeVar>, actions: Vec<DefinitionAction>) -> Opti
 fn name_of(relation: &RangeVar) -> QualifiedName {
     let part = |name: Option<&str>| name.unwrap_or_default().to_owned();
     QualifiedName { schema: part(relation.schemaname()), name: part(relation.relname()) }
+}
+
+/// Rights on tables that are named.
+fn granted(grant: &GrantStmt) -> Option<DefinitionTerms> {
+    if grant.targtype != GrantTargetType::ACL_TARGET_OBJECT || grant.objtype != ObjectType::OBJECT_TABLE {
+        return None;
+    }
+    let tables = grant.objects().iter().map(name_of).collect();
+    Some(DefinitionTerms { tables, actions: vec![DefinitionAction::ChangeRights] })
+}
+
+fn commented(comment: &CommentStmt) -> Option<DefinitionTerms> {
+    let (schema, name) = commented_table(comment)?;
+    let table = QualifiedName { schema: schema.to_owned(), name: name.to_owned() };
+    Some(DefinitionTerms { tables: vec![table], actions: vec![DefinitionAction::Comment] })
+}
+
+/// The relation that a COMMENT is about, or whose column is.
+pub(crate) fn commented_table(comment: &CommentStmt) -> Option<(&str, &str)> {
+    let Node::NodeList(names) = comment.object() else { return None };
+    let mut names: Vec<Node<'_>> = names.iter().collect();
+    match comment.objtype {
+        ObjectType::OBJECT_TABLE => {}
+        ObjectType::OBJECT_COLUMN => drop(names.pop()?),
+        _ => return None,
+    }
+    Some(qualified(names.into_iter()))
 }
 
 fn truncated(truncate: &TruncateStmt) -> Option<DefinitionTerms> {
@@ -249,6 +282,13 @@ mod tests {
             ("alter table t rename to u", "t: refused"),
             ("alter table t owner to someone", "t: refused"),
             ("alter view v rename x to y", "v: refused"),
+            ("grant select, insert (a) on t, s.u to someone with grant option", "t,u: ChangeRights"),
+            ("revoke all on table t from public cascade", "t: ChangeRights"),
+            ("grant select on all tables in schema s to someone", "none"),
+            ("grant usage on sequence t to someone", "none"),
+            ("comment on table s.t is 'x'", "t: Comment"),
+            ("comment on column t.a is null", "t: Comment"),
+            ("comment on index t is 'x'", "none"),
             ("drop table t", "none"),
             ("select 1", "none"),
         ] {

@@ -2,12 +2,14 @@
 
 use pg_raw_parse::Node;
 use pg_raw_parse::nodes::{
-    CopyStmt, DefElem, DiscardMode, DropStmt, ExplainStmt, GrantStmt, ObjectType, TransactionStmt, TransactionStmtKind,
+    CommentStmt, CopyStmt, DefElem, DiscardMode, DropStmt, ExplainStmt, GrantStmt, ObjectType, TransactionStmt,
+    TransactionStmtKind,
 };
 use pg_raw_parse::raw::NodeTag;
 
 use crate::copy_from;
 use crate::copy_to;
+use crate::definition_terms::commented_table;
 use crate::facts::{
     AccessMode, BeginOptions, ChangeScope, IsolationLevel, ParameterChange, QueryEffect, ResetTarget, SavepointCommand,
     SavepointVerb, SessionVerb, StateChange, StateKind, StateKinds, TextProperties, TextProperty, TransactionEnd,
@@ -78,6 +80,7 @@ pub(crate) fn judge<'a>(node: Node<'a>, walk: &mut WalkFindings<'a>) -> Statemen
         Node::ExplainStmt(explain) => return judge_explain(explain, walk),
         Node::DropStmt(drop) => note_dropped(drop, walk),
         Node::GrantStmt(grant) => note_granted(grant, walk),
+        Node::CommentStmt(comment) => note_commented(comment, walk),
         _ => note_made(node, walk),
     }
     let nested = walk.visit(node, run_of(node));
@@ -324,6 +327,12 @@ fn note_granted<'a>(grant: &'a GrantStmt, walk: &mut WalkFindings<'a>) {
     let of_objects = grant.targtype == pg_raw_parse::nodes::GrantTargetType::ACL_TARGET_OBJECT;
     if of_objects && matches!(grant.objtype, ObjectType::OBJECT_TABLE | ObjectType::OBJECT_SEQUENCE) {
         grant.objects().iter().for_each(|relation| walk.target(Some(relation), EffectTime::Now));
+    }
+}
+
+fn note_commented<'a>(comment: &'a CommentStmt, walk: &mut WalkFindings<'a>) {
+    if let Some(name) = commented_table(comment) {
+        walk.named(name, EffectTime::Never);
     }
 }
 

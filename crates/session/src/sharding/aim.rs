@@ -692,7 +692,7 @@ fn to_every_copy(
     let aim = begin_on_all(s, w, (statement, &every.shards, asks_time), (place, end), parts)?;
     if let Some(write) = &mut s.sharding.write {
         write.answers = PartAnswers::Equal(None);
-        if every.work == CopyWork::Definition(DefinitionEffect::ChangesColumns) {
+        if every.work == CopyWork::Definition(DefinitionEffect::ChangesEngine) {
             write.changes = Some(ColumnChange::begin(s.account.known.clone()));
         }
     }

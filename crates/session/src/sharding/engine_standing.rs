@@ -55,7 +55,7 @@ pub fn not_ready(s: &Session, lack: EngineLack) -> ErrorReport {
             busy("the defaults of transactions are not known while the catalog is read anew; the statement was not sent")
         }
         EngineLack::ColumnsChange => busy(
-            "columns of a spread table are being changed, and the engine was not looked at since; the statement was not sent",
+            "columns or rights of a spread table are being changed, and the engine was not looked at since; the statement was not sent",
         ),
     }
 }

@@ -13,7 +13,7 @@ pub enum EngineLack {
     Follows,
     /// Shard 0 has another primary since the last look.
     NotLookedAt,
-    /// A statement changes columns of a spread table, or has done so since the last look.
+    /// A statement changes columns or rights of a spread table, or has done so since the last look.
     ColumnsChange,
     /// The catalog is read anew, and with it the isolation of transactions.
     DefaultsUnread,

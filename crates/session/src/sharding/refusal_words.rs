@@ -9,7 +9,8 @@ use weir_sql::facts::QualifiedName;
 
 const WHAT_WORKS: &str = "Statements about rows of one shard are carried out: each sharded table with its key = constant.";
 
-const DEFINITIONS_WORK: &str = "TRUNCATE, CREATE INDEX and changes of single columns are carried out on all shards.";
+const DEFINITIONS_WORK: &str =
+    "TRUNCATE, CREATE INDEX, GRANT, REVOKE, COMMENT and changes of single columns are carried out on all shards.";
 
 const ENGINE_WORKS: &str = "The command weir shard engine lets SELECTs over several shards be carried out.";
 

@@ -85,7 +85,7 @@ pub struct SpreadParts {
     pub returned: Option<ReturnedRows>,
 }
 
-/// A statement that changes columns of spread tables is under way: the engine's tables have other ones, perhaps, until it was looked at again.
+/// A statement that changes columns or rights of spread tables is under way: the engine's tables have other ones, perhaps, until it was looked at again.
 pub struct ColumnChange(Arc<KnownDatabase>);
 
 impl ColumnChange {

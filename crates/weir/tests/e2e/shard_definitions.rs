@@ -35,6 +35,10 @@ fn definitions(server: &weir_demo::Server) -> String {
         left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum where c.relname in ('accounts', 'countries') \
         union all select concat_ws(' ', conrelid::regclass, conname, pg_get_constraintdef(oid)) from pg_constraint \
         where conrelid in ('accounts'::regclass, 'countries'::regclass) and conname <> 'weir_shard_key' and contype <> 'n' \
+        union all select concat_ws(' ', relname, (select string_agg(a::text, ',' order by a::text) from unnest(coalesce(relacl, acldefault('r', relowner))) a \
+        where a::text not like 'weir\\_engine=%'), obj_description(oid, 'pg_class')) from pg_class where relname in ('accounts', 'countries') \
+        union all select concat_ws(' ', attrelid::regclass, attname, attacl, col_description(attrelid, attnum)) from pg_attribute \
+        where attrelid in ('accounts'::regclass, 'countries'::regclass) and attnum > 0 and not attisdropped \
         union all select indexdef from pg_indexes where tablename in ('accounts', 'countries')) x (line)";
     server.value(text).unwrap()
 }
@@ -58,7 +62,7 @@ fn said(answer: &Answer) -> String {
     answer.failure.clone().unwrap_or_else(|| answer.said.join(","))
 }
 
-const CHANGES: [&str; 22] = [
+const CHANGES: [&str; 30] = [
     "alter table accounts add column more int default 7",
     "alter table accounts add column at timestamptz, add column kind varchar(9) not null default 'x' check (kind <> '')",
     "alter table accounts add column more int",
@@ -79,6 +83,14 @@ const CHANGES: [&str; 22] = [
     "create unique index countries_title on countries (title)",
     "alter table countries add column number numeric(9, 2) default 1.50 not null",
     "alter table countries drop code",
+    "grant select, insert (id, note) on accounts to clerk with grant option",
+    "grant all on accounts, countries to public",
+    "revoke update, delete on countries from public",
+    "revoke grant option for insert (id) on accounts from clerk cascade",
+    "grant select on accounts to nobody_knows",
+    "comment on table accounts is 'what is owed'",
+    "comment on column public.countries.title is 'its name'",
+    "comment on column accounts.nothing is 'x'",
     "truncate countries",
     "truncate table accounts, countries",
 ];
@@ -87,6 +99,7 @@ const CHANGES: [&str; 22] = [
 fn all_shards_change_their_tables_as_one_server_would() {
     for (more, how) in [("", How::Simple), ("commit_outcome = on\nworker_threads = 1\npool_size = 1\n", How::Extended)] {
         let spread = ground(more);
+        spread.everywhere("create role clerk");
         let (mut client, mut direct) = (spread.client(), spread.direct());
         for text in CHANGES {
             let (told, expected) = (ask(&mut client, how, text, &[]), ask(&mut direct, how, text, &[]));
@@ -214,6 +227,26 @@ fn a_change_of_columns_that_waits_for_a_lock_has_statements_over_several_shards_
     holder.run("commit");
     assert_eq!(said(&Answer::of(&client.until_ready())), "ALTER TABLE");
     assert_eq!(Answer::of(&other.until_ready()).columns.len(), 4);
+}
+
+#[test]
+fn a_grant_counts_in_the_engine_with_the_next_statement() {
+    let spread = ground("");
+    spread.everywhere("create role reader login");
+    let (mut client, mut reader) = (spread.client(), spread.client_of("reader"));
+    for (text, sqlstate) in [
+        ("grant select on accounts to reader", None),
+        ("revoke select on accounts from reader", Some("42501")),
+        ("grant select (id) on accounts to reader", None),
+        ("revoke all on accounts, countries from reader", Some("42501")),
+    ] {
+        client.run(text);
+        let answer = ask(&mut reader, How::Simple, "select count(id) from accounts", &[]);
+        assert_eq!(answer.failure.as_deref(), sqlstate, "{text}: {answer:?}");
+    }
+    let failure = spread.client_of("reader").error("grant select on accounts to weir_engine");
+    assert_eq!(failure.sqlstate, "42501");
+    check_definitions(&spread, "rights");
 }
 
 #[test]
