@@ -247,8 +247,9 @@ const REFUSED: &[(&str, &[&str])] = &[
         &[
             "copy cities from stdin",
             "copy shops from stdin where id > 3",
-            "copy (select * from people order by id) to stdout",
-            "copy people to stdout",
+            "copy (select * from people order by id) to '/tmp/people'",
+            "copy people to program 'cat'",
+            "copy (delete from people returning id) to stdout",
         ],
     ),
     ("UPDATE of a key", &["update shops set id = 9 where id = 3", "update people set id = id + 1000"]),
