@@ -115,6 +115,13 @@ pub fn cannot_read(wanted: &str) -> ErrorReport {
         .detail("The engine hands values on as its session writes them, and the shards read them otherwise.")
 }
 
+/// The error of a statement about indexes right behind a new one of a spread table.
+#[cold]
+pub fn indexes_change() -> ErrorReport {
+    let text = "an index of a spread table was just made, and the statement may mean it; the statement was not sent";
+    ErrorReport::error(sqlstate::CANNOT_CONNECT_NOW, text).hint("Run the statement again.")
+}
+
 /// The error of a second read of several shards in one pipeline: its snapshots would be those of the first one.
 #[cold]
 pub fn cannot_read_again() -> ErrorReport {

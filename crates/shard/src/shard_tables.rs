@@ -97,6 +97,8 @@ pub struct ShardTables {
     /// Generated columns, which a COPY of a whole table leaves out.
     generated: HashMap<QualifiedName, HashSet<String>>,
     references: HashMap<QualifiedName, ReferenceTable>,
+    /// Indexes of spread tables, each with its table.
+    indexes: HashMap<QualifiedName, QualifiedName>,
     /// All shards of the configuration.
     shards: Vec<u16>,
 }
@@ -168,6 +170,21 @@ impl ShardTables {
     #[must_use]
     pub fn with_references(self, tables: impl IntoIterator<Item = (QualifiedName, ReferenceTable)>) -> ShardTables {
         ShardTables { references: tables.into_iter().collect(), ..self }
+    }
+
+    #[must_use]
+    pub fn with_indexes(self, indexes: impl IntoIterator<Item = (QualifiedName, QualifiedName)>) -> ShardTables {
+        ShardTables { indexes: indexes.into_iter().collect(), ..self }
+    }
+
+    /// The spread table of an index. `name` has its schema.
+    pub fn table_of_index(&self, name: &QualifiedName) -> Option<&QualifiedName> {
+        self.indexes.get(name)
+    }
+
+    /// True if a spread table has an index of this name, in any schema if `name` has none.
+    pub fn may_have_index(&self, name: &QualifiedName) -> bool {
+        self.indexes.keys().any(|index| index.name == name.name && (name.schema.is_empty() || index.schema == name.schema))
     }
 
     /// The definition of a reference table. `name` has its schema.

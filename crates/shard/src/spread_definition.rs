@@ -12,6 +12,8 @@ const KEY_CHECK: &str = "weir_shard_key";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefinitionEffect {
     OnShardsOnly,
+    /// Indexes have names that a look must read.
+    ChangesIndexes,
     /// The engine's tables have other columns or rights than those of the shards from then on.
     ChangesEngine,
 }
@@ -37,6 +39,8 @@ pub fn spread_definition<'c>(
             }
             if changes_engine(action) {
                 effect = DefinitionEffect::ChangesEngine;
+            } else if matches!(action, DefinitionAction::CreateIndex(_)) {
+                effect = DefinitionEffect::ChangesIndexes;
             }
         }
     }
@@ -65,6 +69,7 @@ fn refusal(
             (name == KEY_CHECK).then_some("the constraint weir_shard_key belongs to Weir")
         }
         DefinitionAction::Truncate
+        | DefinitionAction::DropIndex
         | DefinitionAction::SetDefault(_)
         | DefinitionAction::DropDefault(_)
         | DefinitionAction::SetNotNull(_)
@@ -87,6 +92,7 @@ fn changes_engine(action: &DefinitionAction) -> bool {
         | DefinitionAction::DropNotNull(_)
         | DefinitionAction::ChangeRights => true,
         DefinitionAction::Truncate
+        | DefinitionAction::DropIndex
         | DefinitionAction::CreateIndex(_)
         | DefinitionAction::SetDefault(_)
         | DefinitionAction::DropDefault(_)

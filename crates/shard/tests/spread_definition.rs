@@ -22,7 +22,7 @@ fn table() -> Arc<ShardedTable> {
     })
 }
 
-/// `shards`, `engine`, or the reason. `t` is sharded by `id`, `ref` is a reference table, `v` a view.
+/// `shards`, `indexes`, `engine`, or the reason. `t` is sharded by `id`, `ref` is a reference table, `v` a view.
 fn told(text: &str) -> String {
     let t = table();
     let terms = definition_terms(text).unwrap();
@@ -38,6 +38,7 @@ fn told(text: &str) -> String {
     );
     match found {
         Ok(DefinitionEffect::OnShardsOnly) => "shards".to_owned(),
+        Ok(DefinitionEffect::ChangesIndexes) => "indexes".to_owned(),
         Ok(DefinitionEffect::ChangesEngine) => "engine".to_owned(),
         Err(why) => why.to_owned(),
     }
@@ -47,9 +48,9 @@ fn told(text: &str) -> String {
 fn a_change_is_carried_out_unless_no_shard_could_keep_what_it_says() {
     for (text, expected) in [
         ("truncate t, ref", "shards"),
-        ("create index i on t (x)", "shards"),
-        ("create unique index i on t (x, id)", "shards"),
-        ("create unique index i on ref (name)", "shards"),
+        ("create index i on t (x)", "indexes"),
+        ("create unique index i on t (x, id)", "indexes"),
+        ("create unique index i on ref (name)", "indexes"),
         ("alter table t add y int", "engine"),
         ("alter table ref drop name", "engine"),
         ("alter table t rename x to y", "engine"),

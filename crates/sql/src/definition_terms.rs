@@ -5,7 +5,7 @@ use std::panic::catch_unwind;
 use pg_raw_parse::Node;
 use pg_raw_parse::nodes::{
     A_Expr, AlterTableCmd, AlterTableStmt, AlterTableType, ColumnDef, CommentStmt, ConstrType, Constraint, DropBehavior,
-    GrantStmt, GrantTargetType, IndexElem, IndexStmt, ObjectType, RangeVar, RenameStmt, TruncateStmt, TypeName,
+    DropStmt, GrantStmt, GrantTargetType, IndexElem, IndexStmt, ObjectType, RangeVar, RenameStmt, TruncateStmt, TypeName,
 };
 
 use crate::facts::QualifiedName;
@@ -22,6 +22,7 @@ pub struct DefinitionTerms {
 pub enum DefinitionAction {
     Truncate,
     CreateIndex(NewIndex),
+    DropIndex,
     AddColumn {
         name: String,
         type_name: QualifiedName,
@@ -137,6 +138,43 @@ fn indexed(index: &IndexStmt) -> Option<DefinitionTerms> {
     of_table(index.relation(), vec![action])
 }
 
+/// Indexes by their names, and what is done with them. `None`: the text is about none.
+pub fn index_terms(text: &str) -> Option<DefinitionTerms> {
+    catch_unwind(|| read_indexes(text)).ok()?
+}
+
+fn read_indexes(text: &str) -> Option<DefinitionTerms> {
+    let tree = pg_raw_parse::parse(text).ok()?;
+    let mut statements = tree.iter();
+    let (Some(raw), None) = (statements.next(), statements.next()) else { return None };
+    match raw.stmt() {
+        Node::DropStmt(drop) if drop.remove_type == ObjectType::OBJECT_INDEX => Some(dropped_indexes(drop)),
+        Node::AlterTableStmt(alter) if alter.objtype == ObjectType::OBJECT_INDEX => of_table(alter.relation(), vec![NO_INDEX]),
+        Node::RenameStmt(rename) if rename.rename_type == ObjectType::OBJECT_INDEX => of_table(rename.relation(), vec![NO_INDEX]),
+        _ => None,
+    }
+}
+
+const NO_INDEX: DefinitionAction = DefinitionAction::Other("an index of a spread table is made and dropped, and not altered");
+
+fn listed_name(object: Node<'_>) -> Option<QualifiedName> {
+    let Node::NodeList(names) = object else { return None };
+    let (schema, name) = qualified(names.iter());
+    Some(QualifiedName { schema: schema.to_owned(), name: name.to_owned() })
+}
+
+fn dropped_indexes(drop: &DropStmt) -> DefinitionTerms {
+    let tables = drop.objects().iter().filter_map(listed_name).collect();
+    let action = if drop.concurrent {
+        DefinitionAction::Other("CONCURRENTLY cannot be taken back on one server where another one fails")
+    } else if drop.behavior == DropBehavior::DROP_CASCADE {
+        DefinitionAction::Other("CASCADE may drop more than is named")
+    } else {
+        DefinitionAction::DropIndex
+    };
+    DefinitionTerms { tables, actions: vec![action] }
+}
+
 fn plain_column(element: &IndexElem) -> Option<String> {
     let is_plain = element.collation().is_empty() && element.opclass().is_empty();
     element.name().filter(|_| is_plain).map(str::to_owned)
@@ -239,6 +277,23 @@ fn is_negative(expression: &A_Expr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn indexes_are_dropped_by_their_names() {
+        let terms = index_terms("drop index if exists s.i, j").unwrap();
+        let names: Vec<_> = terms.tables.iter().map(|name| format!("{}.{}", name.schema, name.name)).collect();
+        assert_eq!((names, terms.actions), (vec!["s.i".to_owned(), ".j".to_owned()], vec![DefinitionAction::DropIndex]));
+        for text in [
+            "drop index i cascade",
+            "drop index concurrently i",
+            "alter index i rename to j",
+            "alter index i set (fillfactor = 70)",
+        ] {
+            let terms = index_terms(text).unwrap();
+            assert!(terms.tables[0].name == "i" && matches!(terms.actions[..], [DefinitionAction::Other(_)]), "{text}");
+        }
+        assert!(index_terms("drop table i").is_none() && index_terms("create index i on t (a)").is_none());
+    }
 
     /// The tables and the actions, in short.
     fn told(text: &str) -> String {

@@ -21,8 +21,8 @@ use crate::sharding::plan_wish::PlanWish;
 use crate::sharding::refusal_words;
 use crate::sharding::returned_rows::{ReturnedRows, RowOrder};
 use crate::sharding::shard_target::{BoundStatements, ENGINE, ShardAim, ShardTarget, TransactionPart};
-use crate::sharding::spread_write::{ColumnChange, PartAnswers, PartMessages, SpreadParts, WriteEnd};
-use crate::sharding::text_plan::{NameCertainty, PlanFacts, may_be_kept, plan_of};
+use crate::sharding::spread_write::{ChangedPart, PartAnswers, PartMessages, SpreadChange, SpreadParts, WriteEnd};
+use crate::sharding::text_plan::{NameCertainty, PlanFacts, may_be_kept, plan_of, says_index};
 use crate::sharding::{
     engine_settings, engine_snapshots, engine_standing, reference_steps, savepoints, spread_refusal, unread_readers, write_steps,
 };
@@ -692,9 +692,12 @@ fn to_every_copy(
     let aim = begin_on_all(s, w, (statement, &every.shards, asks_time), (place, end), parts)?;
     if let Some(write) = &mut s.sharding.write {
         write.answers = PartAnswers::Equal(None);
-        if every.work == CopyWork::Definition(DefinitionEffect::ChangesEngine) {
-            write.changes = Some(ColumnChange::begin(s.account.known.clone()));
-        }
+        let part = match every.work {
+            CopyWork::Definition(DefinitionEffect::ChangesEngine) => Some(ChangedPart::Columns),
+            CopyWork::Definition(DefinitionEffect::ChangesIndexes) => Some(ChangedPart::Indexes),
+            CopyWork::Definition(DefinitionEffect::OnShardsOnly) | CopyWork::Write | CopyWork::WriteWithRows => None,
+        };
+        write.changes = part.map(|part| SpreadChange::begin(s.account.known.clone(), part));
     }
     Ok(aim)
 }
@@ -884,7 +887,11 @@ fn make_plan(s: &Session, statement: &Statement, place: TextPlace<'_>, certainty
     };
     let path = classify::path_in(s, &catalog);
     let facts = PlanFacts { tables: &tables, catalog: &catalog, path: &path, certainty, prepared: &s.state.by_sql };
-    Ok(plan_of(statement, text, &facts))
+    let plan = plan_of(statement, text, &facts);
+    if known.sharding.indexes.is_doubtful() && matches!(plan, TextPlan::Cluster) && says_index(statement, text) {
+        return Err(sharding::indexes_change().into());
+    }
+    Ok(plan)
 }
 
 fn names_nothing(statement: &Statement) -> bool {

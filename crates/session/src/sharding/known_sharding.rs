@@ -27,16 +27,53 @@ pub enum EngineStanding {
     Unready,
 }
 
+/// Changes of one kind by statements that several shards carry out, and how far looks know them.
+#[derive(Default)]
+pub struct ChangeCount {
+    /// Under way, and ended.
+    changing: AtomicU64,
+    changed: AtomicU64,
+    /// The number of changes that had ended when the last look began without one under way.
+    looked_at: AtomicU64,
+}
+
+impl ChangeCount {
+    pub fn change_begins(&self) {
+        self.changing.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub fn change_ends(&self) {
+        self.changed.fetch_add(1, Ordering::AcqRel);
+        self.changing.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// True if something may differ from what the last look found.
+    pub fn is_doubtful(&self) -> bool {
+        self.changing.load(Ordering::Acquire) > 0
+            || self.changed.load(Ordering::Acquire) != self.looked_at.load(Ordering::Acquire)
+    }
+
+    /// For a look that begins: the changes that it will know. `None`: one is under way.
+    pub fn changes_before_look(&self) -> Option<u64> {
+        let changed = self.changed.load(Ordering::Acquire);
+        (self.changing.load(Ordering::Acquire) == 0).then_some(changed)
+    }
+
+    /// The look that knows so many changes has published what it found.
+    pub fn note_looked(&self, changes: Option<u64>) {
+        changes.into_iter().for_each(|changes| self.looked_at.store(changes, Ordering::Release));
+    }
+}
+
 #[derive(Default)]
 pub struct KnownSharding {
     current: ArcSwapOption<ShardTables>,
     /// Raised with each change of `current`; 0 before the first.
     edition: AtomicU64,
-    /// Changes of columns that are under way, and those that have ended.
-    changing: AtomicU64,
-    changed: AtomicU64,
-    /// The number of changes that had ended when the last look began without one under way.
-    looked_at: AtomicU64,
+    /// Changes of columns.
+    pub columns: ChangeCount,
+    /// New indexes.
+    pub indexes: ChangeCount,
     /// Definitions of functions and triggers that may read sharded tables, and how many of them the last look has read.
     readers_defined: AtomicU64,
     readers_read: AtomicU64,
@@ -70,32 +107,6 @@ impl KnownSharding {
         true
     }
 
-    pub fn change_begins(&self) {
-        self.changing.fetch_add(1, Ordering::AcqRel);
-    }
-
-    pub fn change_ends(&self) {
-        self.changed.fetch_add(1, Ordering::AcqRel);
-        self.changing.fetch_sub(1, Ordering::AcqRel);
-    }
-
-    /// True if columns may differ from those that the last look found.
-    pub fn is_changing(&self) -> bool {
-        self.changing.load(Ordering::Acquire) > 0
-            || self.changed.load(Ordering::Acquire) != self.looked_at.load(Ordering::Acquire)
-    }
-
-    /// For a look that begins: the changes that it will know. `None`: one is under way.
-    pub fn changes_before_look(&self) -> Option<u64> {
-        let changed = self.changed.load(Ordering::Acquire);
-        (self.changing.load(Ordering::Acquire) == 0).then_some(changed)
-    }
-
-    /// The look that knows so many changes has published what it found.
-    pub fn note_looked(&self, changes: Option<u64>) {
-        changes.into_iter().for_each(|changes| self.looked_at.store(changes, Ordering::Release));
-    }
-
     /// Functions or triggers that may read sharded tables were defined. The database's edition is unknown before.
     pub fn readers_change(&self) {
         self.readers_defined.fetch_add(1, Ordering::AcqRel);
@@ -126,7 +137,7 @@ impl KnownSharding {
             Some(EngineReadiness::Ready { node }) if primary.is_some_and(|primary| primary != *node) => {
                 EngineStanding::Waits(EngineLack::NotLookedAt)
             }
-            Some(EngineReadiness::Ready { .. }) if self.is_changing() => EngineStanding::Waits(EngineLack::ColumnsChange),
+            Some(EngineReadiness::Ready { .. }) if self.columns.is_doubtful() => EngineStanding::Waits(EngineLack::ColumnsChange),
             // Without any knowledge of the tables no text is planned.
             Some(EngineReadiness::Ready { .. }) | None => EngineStanding::Ready,
         }
@@ -173,17 +184,17 @@ mod tests {
 
     #[test]
     fn columns_are_in_doubt_until_a_look_that_began_behind_the_change() {
-        let known = KnownSharding::default();
-        assert!(!known.is_changing());
+        let known = ChangeCount::default();
+        assert!(!known.is_doubtful());
         let before = known.changes_before_look();
         known.change_begins();
         assert_eq!(known.changes_before_look(), None, "a look meanwhile knows nothing");
         known.note_looked(before);
-        assert!(known.is_changing());
+        assert!(known.is_doubtful());
         known.change_ends();
         known.note_looked(before);
-        assert!(known.is_changing(), "the look may have read before the change");
+        assert!(known.is_doubtful(), "the look may have read before the change");
         known.note_looked(known.changes_before_look());
-        assert!(!known.is_changing());
+        assert!(!known.is_doubtful());
     }
 }

@@ -3,6 +3,7 @@
 use crate::catalogs::KnownDatabase;
 use crate::fault::{ErrorReport, sqlstate};
 use crate::sharding::copy_parts::CopyParts;
+use crate::sharding::known_sharding::ChangeCount;
 use crate::sharding::returned_rows::ReturnedRows;
 use std::sync::Arc;
 
@@ -68,8 +69,8 @@ pub struct SpreadWrite {
     pub step: WriteStep,
     pub answers: PartAnswers,
     pub end: WriteEnd,
-    /// There for a statement that changes columns.
-    pub changes: Option<ColumnChange>,
+    /// There for a statement that leaves something in doubt.
+    pub changes: Option<SpreadChange>,
     pub parts: SpreadParts,
     /// True if the client's message is Weir's copy, which goes on with the statement.
     pub is_again: bool,
@@ -85,19 +86,34 @@ pub struct SpreadParts {
     pub returned: Option<ReturnedRows>,
 }
 
-/// A statement that changes columns or rights of spread tables is under way: the engine's tables have other ones, perhaps, until it was looked at again.
-pub struct ColumnChange(Arc<KnownDatabase>);
+/// What a change of spread tables leaves in doubt until a look: the columns and rights of the engine's tables, or the indexes of tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangedPart {
+    Columns,
+    Indexes,
+}
 
-impl ColumnChange {
-    pub fn begin(known: Arc<KnownDatabase>) -> ColumnChange {
-        known.sharding.change_begins();
-        ColumnChange(known)
+/// A statement that changes spread tables is under way, until it is dropped.
+pub struct SpreadChange(Arc<KnownDatabase>, ChangedPart);
+
+impl SpreadChange {
+    pub fn begin(known: Arc<KnownDatabase>, part: ChangedPart) -> SpreadChange {
+        let change = SpreadChange(known, part);
+        change.count().change_begins();
+        change
+    }
+
+    fn count(&self) -> &ChangeCount {
+        match self.1 {
+            ChangedPart::Columns => &self.0.sharding.columns,
+            ChangedPart::Indexes => &self.0.sharding.indexes,
+        }
     }
 }
 
-impl Drop for ColumnChange {
+impl Drop for SpreadChange {
     fn drop(&mut self) {
-        self.0.sharding.change_ends();
+        self.count().change_ends();
     }
 }
 

@@ -10,7 +10,7 @@ use weir_shard::{
     AllShards, EngineReadiness, EngineRefusal, RelationKind, ShardPlan, ShardRefusal, ShardedRelation, all_shards, engine_takes,
     plan,
 };
-use weir_sql::definition_terms::definition_terms;
+use weir_sql::definition_terms::{DefinitionTerms, definition_terms, index_terms};
 use weir_sql::facts::{QualifiedName, StateKind, StatementVerb, TransactionEnd, TransactionVerb};
 use weir_sql::key_terms;
 use weir_sql::key_terms::{KeyTerms, NoTerms, StatementKind, TermProperty};
@@ -68,6 +68,11 @@ pub fn may_be_kept(statement: &Statement, text: &[u8]) -> bool {
 }
 
 fn place_of(statement: &Statement, text: &[u8], facts: &PlanFacts<'_>) -> TextPlan {
+    if says_index(statement, text)
+        && let Some(plan) = index_plan(text, facts)
+    {
+        return plan;
+    }
     let names = statement.objects.all_names();
     let is_sharded = |name: &QualifiedName| facts.relation(name).is_some();
     let concerns_sharded = names.is_some_and(|names| names.relations().iter().any(is_sharded));
@@ -127,6 +132,30 @@ fn place_of(statement: &Statement, text: &[u8], facts: &PlanFacts<'_>) -> TextPl
             Err(why) => TextPlan::Refused(TextRefusal::Plan(refusal, why)),
         },
     }
+}
+
+/// True if a text may change or drop an index by its name.
+pub fn says_index(statement: &Statement, text: &[u8]) -> bool {
+    statement.verb == StatementVerb::Definition
+        && statement.has(StatementTrait::Redefines)
+        && text.windows(b"index".len()).any(|word| word.eq_ignore_ascii_case(b"index"))
+}
+
+/// The plan of a text that changes or drops indexes of spread tables by their names. `None`: it does not.
+#[cold]
+fn index_plan(text: &[u8], facts: &PlanFacts<'_>) -> Option<TextPlan> {
+    let terms = index_terms(std::str::from_utf8(text).ok()?)?;
+    if !terms.tables.iter().any(|index| facts.tables.may_have_index(index)) {
+        return None;
+    }
+    let tables: Option<Vec<QualifiedName>> =
+        terms.tables.iter().map(|index| facts.tables.table_of_index(index).cloned()).collect();
+    let planned = match tables {
+        // By another path a name without a schema might mean another index on shard 0.
+        None => Err("name each index with its schema, and none of shard 0 only".to_owned()),
+        Some(tables) => every_definition(None, &DefinitionTerms { tables, ..terms }, facts),
+    };
+    Some(planned.map_or_else(|why| TextPlan::Refused(TextRefusal::Definition(why)), TextPlan::EveryCopy))
 }
 
 fn names_sharded(terms: &KeyTerms, facts: &PlanFacts<'_>) -> bool {

@@ -144,6 +144,28 @@ pub fn generated_query(list: &str) -> String {
     )
 }
 
+/// Gives the schema and name of each index of spread tables, and the name of its table, which has that schema; to be asked in the database. `list`: of
+/// schemas and names.
+pub fn index_query(list: &str) -> String {
+    format!(
+        "SELECT n.nspname, i.relname, c.relname FROM {list} AS x (schema, name) \
+         JOIN pg_catalog.pg_namespace AS n ON n.nspname OPERATOR(pg_catalog.=) x.schema::pg_catalog.name \
+         JOIN pg_catalog.pg_class AS c ON c.relnamespace OPERATOR(pg_catalog.=) n.oid AND c.relname OPERATOR(pg_catalog.=) x.name::pg_catalog.name \
+         JOIN pg_catalog.pg_index AS o ON o.indrelid OPERATOR(pg_catalog.=) c.oid \
+         JOIN pg_catalog.pg_class AS i ON i.oid OPERATOR(pg_catalog.=) o.indexrelid ORDER BY 1, 2"
+    )
+}
+
+/// Reads the answer to `index_query`.
+pub fn indexes(rows: &Rows) -> Vec<(QualifiedName, QualifiedName)> {
+    let index = |row: &Vec<Option<String>>| {
+        let cell = |at: usize| row.get(at).cloned().flatten();
+        let named = |name: String| Some(QualifiedName { schema: cell(0)?, name });
+        Some((named(cell(1)?)?, named(cell(2)?)?))
+    };
+    rows.iter().filter_map(index).collect()
+}
+
 /// Reads the answer to `reference_query`.
 pub fn references(rows: &Rows) -> Vec<(QualifiedName, ReferenceTable)> {
     let reference = |row: &Vec<Option<String>>| {
@@ -230,6 +252,7 @@ pub fn own_texts() -> Vec<String> {
         TIMELESS_COLUMNS.to_owned(),
         reference_query(&list),
         generated_query(&list),
+        index_query(&list),
     ]
 }
 

@@ -25,6 +25,8 @@ pub struct ShardingWatch {
     pub(super) engine: Option<ControlConn>,
     rows: Option<Vec<PartitionRow>>,
     references: Vec<(QualifiedName, ReferenceTable)>,
+    /// Each with its table.
+    indexes: Vec<(QualifiedName, QualifiedName)>,
     readers_of: Edition,
     shards: Vec<u16>,
     readiness: EngineReadiness,
@@ -86,7 +88,7 @@ pub async fn look(
     watch: &mut ShardingWatch,
     (edition, defined): (Edition, u64),
 ) -> Result<(), ShardingError> {
-    let changes = database.sharding.changes_before_look();
+    let changes = (database.sharding.columns.changes_before_look(), database.sharding.indexes.changes_before_look());
     let config = c.shared.config.load_full();
     let rows = match &mut watch.engine {
         Some(engine) => partitions(engine, &config.sharding.engine_of(&database.name)).await?,
@@ -101,15 +103,16 @@ pub async fn look(
     let readiness = if has_failed { without_hope(readiness) } else { readiness };
     watch.change = change;
     let references = references(line, &rows).await?;
+    let indexes = indexes(line, &rows).await?;
     let is_same = edition != UNKNOWN
         && watch.readers_of == edition
         && watch.shards == shards
         && watch.rows.as_ref() == Some(&rows)
         && watch.references == references
+        && watch.indexes == indexes
         && watch.readiness == readiness;
     if is_same && database.sharding.edition() != 0 {
-        database.sharding.note_looked(changes);
-        database.sharding.note_readers_read(defined);
+        note_looked(database, changes, defined);
         return Ok(());
     }
     let readers = if rows.is_empty() { Vec::new() } else { readers(line).await? };
@@ -120,15 +123,21 @@ pub async fn look(
     let tables = ShardTables::of_rows(&database.name, &rows, readers, &shards);
     let tables =
         tables.with_unfit_columns(unfit).with_timeless_columns(timeless).with_generated_columns(generated(line, &rows).await?);
-    let tables = tables.with_references(references.clone()).with_engine(readiness.clone());
+    let tables = tables.with_references(references.clone()).with_indexes(indexes.clone()).with_engine(readiness.clone());
     tell(c, database, &tables);
     tell_readiness(c, database, &watch.readiness, &readiness);
     database.sharding.publish(tables);
-    database.sharding.note_looked(changes);
-    database.sharding.note_readers_read(defined);
-    (watch.rows, watch.references) = (Some(rows), references);
+    note_looked(database, changes, defined);
+    (watch.rows, watch.references, watch.indexes) = (Some(rows), references, indexes);
     (watch.readers_of, watch.shards, watch.readiness) = (edition, shards, readiness);
     Ok(())
+}
+
+/// What was found is published. `changes`: of columns, and of indexes.
+fn note_looked(database: &KnownDatabase, (columns, indexes): (Option<u64>, Option<u64>), defined: u64) {
+    database.sharding.columns.note_looked(columns);
+    database.sharding.indexes.note_looked(indexes);
+    database.sharding.note_readers_read(defined);
 }
 
 /// Returns also the state of the database that the engine must follow. `line` and `engine` lead to one server. Not cancel safe.
@@ -178,6 +187,17 @@ fn without_hope(readiness: EngineReadiness) -> EngineReadiness {
         EngineReadiness::Follows(reason) => EngineReadiness::Behind(reason),
         EngineReadiness::Ready { .. } | EngineReadiness::DefinesOnly | EngineReadiness::Behind(_) => readiness,
     }
+}
+
+/// Not cancel safe.
+async fn indexes(line: &mut ControlConn, rows: &[PartitionRow]) -> Result<Vec<(QualifiedName, QualifiedName)>, ShardingError> {
+    let mut names: Vec<_> = rows.iter().map(|row| (&*row.table.schema, &*row.table.name)).collect();
+    names.dedup();
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    let query = shard_catalog::index_query(&engine_state::listed(names.into_iter()));
+    Ok(shard_catalog::indexes(&line.query(&query).await?))
 }
 
 fn first_cell(rows: &[Vec<Option<String>>]) -> Option<String> {

@@ -124,6 +124,50 @@ fn all_shards_change_their_tables_as_one_server_would() {
     }
 }
 
+/// Asks again while Weir reads the names of new indexes.
+fn settled(client: &mut Raw, text: &str) -> String {
+    let mut told = String::new();
+    wait_until("the statement to have an answer", || {
+        told = said(&ask(client, How::Simple, text, &[]));
+        told != "57P03"
+    });
+    told
+}
+
+#[test]
+fn an_index_of_a_spread_table_is_dropped_on_all_shards() {
+    let spread = ground("");
+    let (mut client, mut direct) = (spread.client(), spread.direct());
+    for text in [
+        "create index accounts_note on accounts (note)",
+        "drop index public.accounts_note",
+        "create index accounts_note on accounts (balance)",
+        "drop index if exists public.accounts_note restrict",
+        "create index accounts_note on accounts (note)",
+        "create index countries_name on countries (name)",
+        "drop index public.accounts_note, public.countries_name",
+        "drop index public.accounts_pkey",
+        "create index accounts_note on accounts (note)",
+        "create index plain_note on plain (note)",
+    ] {
+        assert_eq!(settled(&mut client, text), said(&ask(&mut direct, How::Simple, text, &[])), "{text}");
+        check_definitions(&spread, text);
+    }
+    for text in [
+        "drop index accounts_note",
+        "drop index public.accounts_note cascade",
+        "drop index concurrently public.accounts_note",
+        "drop index public.accounts_note, public.plain_note",
+        "alter index accounts_note rename to other",
+        "alter index public.accounts_note set (fillfactor = 70)",
+    ] {
+        assert_eq!(settled(&mut client, text), "0A000", "{text}");
+        check_definitions(&spread, text);
+    }
+    assert_eq!(settled(&mut client, "drop index plain_note"), "DROP INDEX");
+    spread.command("check postgres");
+}
+
 #[test]
 fn statements_over_several_shards_wait_until_the_engine_has_the_new_columns() {
     for more in ["", "io_method = epoll\nworker_threads = 1\npool_size = 1\ncross_shard_reads = latest\n"] {
