@@ -88,7 +88,7 @@ pub fn run(suite: &Suite, program: &Path, placing: Placing, scripts: &[String], 
             continue;
         }
         let (began, before, seen) = (Instant::now(), player.report.played, player.report.differing.len());
-        if !player.play(&name, until).with_context(|| format!("{name}: {}", stage.log()))? {
+        if !player.play(&name, until).with_context(|| format!("{name}: {}", stage.log_end()))? {
             left.push(name);
             continue;
         }
@@ -104,7 +104,7 @@ pub fn run(suite: &Suite, program: &Path, placing: Placing, scripts: &[String], 
             .for_each(|one| println!("{}", one.shown()));
     }
     if stage.has_weir_ended() {
-        bail!("Weir has ended: {}", stage.log());
+        bail!("Weir has ended: {}", stage.log_end());
     }
     tell(&player, placing, &known, &left, begin.elapsed())
 }

@@ -244,7 +244,7 @@ impl<'s> Player<'s> {
         match verbs::dropped_schema(&turn.text) {
             Some(schema) if self.status == 'I' => {
                 let names = self.tables.of_schema(&schema);
-                self.tables.gather(&names)
+                self.tables.gather(&names).map(drop)
             }
             _ => Ok(()),
         }
@@ -350,8 +350,7 @@ impl<'s> Player<'s> {
         match turn.verb {
             Verb::Redefine => {
                 let names = self.tables.named_in(&turn.text);
-                if names.iter().any(|name| self.tables.is_spread(name)) {
-                    self.tables.gather(&names)?;
+                if names.iter().any(|name| self.tables.is_spread(name)) && self.tables.gather(&names)? {
                     return self.both(turn);
                 }
                 self.count_refusal(reason);

@@ -84,9 +84,11 @@ impl Stage {
         Ok((shards.collect::<Result<_>>()?, self.whole("postgres", OWN_LIMIT)?))
     }
 
-    /// Weir's log.
-    pub fn log(&self) -> String {
-        std::fs::read_to_string(self.spread.folder().join("weir/weir.log")).unwrap_or_default()
+    /// The last lines of Weir's log.
+    pub fn log_end(&self) -> String {
+        let log = std::fs::read_to_string(self.spread.folder().join("weir/weir.log")).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(5)..].join("\n")
     }
 
     /// True if Weir has ended.

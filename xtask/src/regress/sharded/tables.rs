@@ -145,7 +145,7 @@ impl<'s> Tables<'s> {
             self.wait_until_known(name, true)?;
         }
         if has_rows {
-            self.fill(name, &lying)?;
+            self.fill_or_empty(name, &lying)?;
         }
         Ok(lying)
     }
@@ -158,19 +158,23 @@ impl<'s> Tables<'s> {
         }
     }
 
-    /// Takes tables out of the definitions, with all rows on shard 0, until they are discovered again.
-    pub fn gather(&mut self, names: &BTreeSet<Name>) -> Result<()> {
+    /// Takes tables out of the definitions, with all rows on shard 0, until they are discovered again. Returns false if one stays spread, as
+    /// something on another shard depends on it.
+    pub fn gather(&mut self, names: &BTreeSet<Name>) -> Result<bool> {
         for name in names {
             if !self.is_spread(name) {
                 continue;
             }
             self.empty(name, SHARDS)?;
-            self.stage.command(&["drop", DATABASE, &name.quoted()]).context("a table that was spread")?;
+            if self.stage.command(&["drop", DATABASE, &name.quoted()]).is_err() {
+                self.repair(name)?;
+                return Ok(false);
+            }
             self.known.remove(name);
             self.wait_until_known(name, false)?;
-            self.fill(name, &Lying::Plain(String::new()))?;
+            self.fill_or_empty(name, &Lying::Plain(String::new()))?;
         }
-        Ok(())
+        Ok(true)
     }
 
     pub fn is_spread(&self, name: &Name) -> bool {
@@ -182,9 +186,11 @@ impl<'s> Tables<'s> {
         self.known.keys().filter(|name| name.schema == schema && self.is_spread(name)).cloned().collect()
     }
 
-    /// Tables whose names stand in a text.
+    /// Tables whose names stand in a text, also in the strings of it, which may be code.
     pub fn named_in(&self, text: &str) -> BTreeSet<Name> {
-        let words: BTreeSet<String> = tokens::all(text).iter().filter_map(tokens::Token::name).collect();
+        let mut words: BTreeSet<String> = tokens::all(text).iter().filter_map(tokens::Token::name).collect();
+        let ends = |letter: char| !(letter.is_alphanumeric() || letter == '_');
+        words.extend(text.split(ends).map(str::to_lowercase));
         self.known.keys().filter(|name| words.contains(&name.table)).cloned().collect()
     }
 
@@ -247,7 +253,18 @@ impl<'s> Tables<'s> {
         let lying = known.lying.clone();
         let servers = if matches!(lying, Lying::Plain(_)) { 1 } else { SHARDS };
         self.empty(name, servers)?;
-        self.fill(name, &lying)
+        self.fill_or_empty(name, &lying)
+    }
+
+    /// Rows that a server does not take again, as those of a constraint that is not valid, are lost on both sides.
+    fn fill_or_empty(&mut self, name: &Name, lying: &Lying) -> Result<()> {
+        if self.fill(name, lying).is_ok() {
+            return Ok(());
+        }
+        let servers = if matches!(lying, Lying::Plain(_)) { 1 } else { SHARDS };
+        self.empty(name, servers)?;
+        let text = format!("BEGIN; SET LOCAL session_replication_role = replica; DELETE FROM ONLY {}; COMMIT", name.quoted());
+        self.whole.rows(&text).map(drop)
     }
 
     /// Carries out on the other shards what an operator makes everywhere. Objects that are there already do no harm.

@@ -36,7 +36,7 @@ pub fn verb(text: &str) -> Verb {
         ["insert" | "update" | "delete" | "merge" | "copy" | "truncate" | "with" | "do" | "call" | "execute", ..] => Verb::Write,
         ["create" | "drop" | "alter", object, ..] if is_everywhere(object) => Verb::Everywhere,
         ["create", "table" | "schema" | "unlogged", ..] => Verb::Make,
-        ["drop", "table" | "owned" | "schema", ..] | ["alter", "table", ..] => Verb::Redefine,
+        ["drop", "table" | "owned" | "schema" | "index", ..] | ["alter", "table", ..] => Verb::Redefine,
         ["commit" | "end" | "rollback" | "abort", ..] => Verb::Make,
         _ => Verb::Other,
     }
