@@ -34,7 +34,7 @@ use weir_cache::{bind_holds_a_moment, says_a_moment};
 use weir_catalog::FIRST_USER_OID;
 use weir_config::CrossShardReads;
 use weir_shard::{AllShards, BoundValue, DefinitionEffect, ShardPlan, ShardRefusal, ValueFormat};
-use weir_sql::facts::{StatementVerb, TransactionVerb};
+use weir_sql::facts::{StatementVerb, TransactionEnd, TransactionVerb};
 use weir_sql::literal::LiteralGaps;
 use weir_wire::frame::{HEADER_BYTES, front, read_header, split_cstr};
 use weir_wire::write;
@@ -249,6 +249,9 @@ impl TextPlace<'_> {
 
 fn of_query(s: &mut Session, w: &Context, statement: &Statement) -> Result<ShardAim, Unaimed> {
     let place = TextPlace::Message;
+    if rolls_back(s, statement) {
+        return Ok(ShardTarget::Any.into());
+    }
     if place.text(s).is_none() {
         return refusal_of_long(s).map_or(Ok(ShardTarget::Cluster.into()), |fault| Err(fault.into()));
     }
@@ -270,6 +273,9 @@ fn of_query(s: &mut Session, w: &Context, statement: &Statement) -> Result<Shard
 
 fn of_bind(s: &mut Session, w: &Context, prepared: &PreparedStatement, statement: &Statement) -> Result<ShardAim, Unaimed> {
     let place = TextPlace::Parse(prepared);
+    if rolls_back(s, statement) {
+        return Ok(ShardTarget::Any.into());
+    }
     let plan = text_plan(s, w, statement, place)?;
     if let TextPlan::AllShards(all) = &*plan {
         return all_ahead(s, w, (statement, all), (place, key(b"")));
@@ -292,6 +298,13 @@ fn of_bind(s: &mut Session, w: &Context, prepared: &PreparedStatement, statement
         Err(Unaimed::ManyShards(refusal)) => insert_ahead(s, w, (statement, refusal), (prepared, key(b""))),
         aimed => aimed,
     }
+}
+
+/// True for PREPARE TRANSACTION in a failed transaction, which ends that wherever it is and prepares nothing.
+fn rolls_back(s: &Session, statement: &Statement) -> bool {
+    statement.transaction == TransactionVerb::End(TransactionEnd::Prepare)
+        && s.transaction() == FAILED
+        && s.participants.is_none()
 }
 
 /// The part of a Bind behind its names.
@@ -327,6 +340,9 @@ fn by_values(
 
 fn of_parse(s: &mut Session, w: &Context, name: &[u8], prepared: &PreparedStatement) -> Result<ShardAim, Unaimed> {
     let place = TextPlace::Parse(prepared);
+    if rolls_back(s, &prepared.statement) {
+        return Ok(ShardTarget::Any.into());
+    }
     let plan = text_plan(s, w, &prepared.statement, place)?;
     if let TextPlan::AllShards(all) = &*plan {
         return all_ahead(s, w, (&prepared.statement, all), (place, key(name)));
