@@ -316,7 +316,7 @@ impl<'s> Player<'s> {
         if turn.verb == Verb::Everywhere && weir.failure.is_none() {
             self.tables.mirror(&turn.text);
         }
-        if matches!(turn.verb, Verb::Make | Verb::Redefine | Verb::Everywhere) && weir.failure.is_none() {
+        if matches!(turn.verb, Verb::Code | Verb::Make | Verb::Redefine | Verb::Everywhere) && weir.failure.is_none() {
             self.tables.discover()?;
         }
         let written = std::mem::take(&mut self.written);
@@ -359,14 +359,14 @@ impl<'s> Player<'s> {
             Verb::Write => {
                 self.count_refusal(reason);
                 let whole = self.ask_whole(turn)?;
-                for name in self.tables.named_in(&turn.text) {
+                for name in self.tables.reached_by(&turn.text) {
                     if !self.tables.is_equal(&name)? {
                         self.tables.repair(&name)?;
                     }
                 }
                 Ok((None, heard.took_data || whole.took_data))
             }
-            Verb::Read | Verb::Make | Verb::Everywhere | Verb::Other => {
+            Verb::Read | Verb::Code | Verb::Make | Verb::Everywhere | Verb::Other => {
                 self.count_refusal(reason);
                 Ok((None, heard.took_data))
             }

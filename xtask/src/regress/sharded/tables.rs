@@ -194,6 +194,13 @@ impl<'s> Tables<'s> {
         self.known.keys().filter(|name| words.contains(&name.table)).cloned().collect()
     }
 
+    /// Tables that a write may change: those that its text names, partitions, and tables that inherit.
+    pub fn reached_by(&self, text: &str) -> BTreeSet<Name> {
+        let is_below = |known: &Known| matches!(&known.lying, Lying::Plain(why) if why.starts_with("it is a partition") || why == "it inherits");
+        let below = self.known.iter().filter(|(_, known)| is_below(known)).map(|(name, _)| name.clone());
+        self.named_in(text).into_iter().chain(below).collect()
+    }
+
     /// All tables.
     pub fn names(&self) -> BTreeSet<Name> {
         self.known.keys().cloned().collect()

@@ -9,6 +9,8 @@ pub enum Verb {
     Read,
     /// May change rows.
     Write,
+    /// Runs code that may change rows, and make tables.
+    Code,
     /// Makes tables.
     Make,
     /// Changes or drops tables: if Weir refuses, the tables are gathered on shard 0 first.
@@ -33,7 +35,8 @@ pub fn verb(text: &str) -> Verb {
         ["select", ..] if has("into") => Verb::Make,
         ["select" | "values" | "table" | "explain" | "show" | "fetch" | "declare" | "move" | "close", ..] => Verb::Read,
         ["with", ..] if !["insert", "update", "delete", "merge"].into_iter().any(has) => Verb::Read,
-        ["insert" | "update" | "delete" | "merge" | "copy" | "truncate" | "with" | "do" | "call" | "execute", ..] => Verb::Write,
+        ["insert" | "update" | "delete" | "merge" | "copy" | "truncate" | "with", ..] => Verb::Write,
+        ["do" | "call" | "execute", ..] => Verb::Code,
         ["create" | "drop" | "alter", object, ..] if is_everywhere(object) => Verb::Everywhere,
         ["create", "table" | "schema" | "unlogged", ..] => Verb::Make,
         ["drop", "table" | "owned" | "schema" | "index", ..] | ["alter", "table", ..] => Verb::Redefine,
