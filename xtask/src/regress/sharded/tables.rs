@@ -231,7 +231,10 @@ impl<'s> Tables<'s> {
 
     /// True if all shards together have the rows of the server that has all.
     pub fn is_equal(&mut self, name: &Name) -> Result<bool> {
-        let text = format!("SELECT count(*), coalesce(sum(hashtextextended(t::text, 0)), 0) FROM ONLY {} t", name.quoted());
+        let text = format!(
+            "SELECT count(*), coalesce(sum(hashtextextended(whole_row::text, 0)), 0) FROM ONLY {} whole_row",
+            name.quoted()
+        );
         let Some(known) = self.known.get(name) else { return Ok(true) };
         let Ok(whole) = sums(&mut self.whole, &text) else { return Ok(true) };
         let servers = if matches!(known.lying, Lying::Plain(_)) { 1 } else { SHARDS };

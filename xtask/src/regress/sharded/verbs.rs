@@ -84,13 +84,14 @@ pub fn copy_from_file(text: &str) -> Option<(String, String)> {
     Some((changed, file.trim_matches('\'').to_owned()))
 }
 
-/// A text whose temporary tables are ordinary ones: a session that has some stays on shard 0. `None`: it makes none.
+/// A text whose temporary table or view is an ordinary one: a session that has some stays on shard 0. `None`: it makes none.
 pub fn without_temporary(text: &str) -> Option<String> {
     let tokens = tokens::all(text);
     let is_temporary = |token: &Token<'_>| token.is_word("temp") || token.is_word("temporary");
     let [create, word, table, ..] = tokens.as_slice() else { return None };
     let hangs = tokens.windows(2).any(|pair| pair[0].is_word("on") && pair[1].is_word("commit"));
-    if !create.is_word("create") || !is_temporary(word) || !table.is_word("table") || hangs {
+    let is_object = table.is_word("table") || table.is_word("view");
+    if !create.is_word("create") || !is_temporary(word) || !is_object || hangs {
         return None;
     }
     let begin = word.text.as_ptr() as usize - text.as_ptr() as usize;
@@ -153,6 +154,7 @@ mod tests {
     fn temporary_tables_become_ordinary_ones() {
         assert_eq!(without_temporary("create temp table t (a int)").unwrap(), "create  table t (a int)");
         assert!(without_temporary("create temp table t (a int) on commit drop").is_none());
-        assert!(without_temporary("create temp view t as select 1").is_none());
+        assert!(without_temporary("create temp view t as select 1").is_some());
+        assert!(without_temporary("create temp sequence t").is_none());
     }
 }
