@@ -178,7 +178,7 @@ mod tests {
         let ready = || EngineReadiness::Ready { node: 2 };
         assert_eq!(standing(ready(), Some(0)), EngineStanding::Waits(EngineLack::NotLookedAt));
         assert_eq!((standing(ready(), Some(2)), standing(ready(), None)), (EngineStanding::Ready, EngineStanding::Ready));
-        known.change_begins();
+        known.columns.change_begins();
         assert_eq!(standing(ready(), Some(2)), EngineStanding::Waits(EngineLack::ColumnsChange));
     }
 
