@@ -216,7 +216,7 @@ fn set(s: &mut Session, w: &Context, aim: Result<ShardAim, Unaimed>) -> Option<M
 fn leave_engine(s: &mut Session, w: &Context, lack: EngineLack) -> Option<MessagePlan> {
     checkout::leave_reader(s, w);
     if !s.has_server() {
-        s.sharding.set(OF_ENGINE);
+        s.sharding.set(of_engine(s));
         None
     } else if s.replies().is_settled() {
         Some(MessagePlan::Refused(engine_standing::not_ready(s, lack)))
@@ -225,7 +225,11 @@ fn leave_engine(s: &mut Session, w: &Context, lack: EngineLack) -> Option<Messag
     }
 }
 
-const OF_ENGINE: ShardAim = ShardAim { target: ShardTarget::Engine, part: TransactionPart::Outside };
+/// A block of one snapshot begins in the engine. Any other read there is outside of the session's transaction.
+fn of_engine(s: &Session) -> ShardAim {
+    let part = if lazy_begin::is_of_one_snapshot(s) { TransactionPart::Within } else { TransactionPart::Outside };
+    ShardAim { target: ShardTarget::Engine, part }
+}
 
 /// Where a statement's text stands.
 #[derive(Clone, Copy)]
@@ -819,8 +823,7 @@ fn to_engine(
     match engine_standing::engine_standing(s, w) {
         EngineStanding::Waits(lack) if s.has_server() && s.sharding.here() == ENGINE => Err(Unaimed::EngineLacks(lack)),
         // Without a connection the session waits for one.
-        EngineStanding::Ready | EngineStanding::Waits(_) | EngineStanding::Unready if begins => Ok(ShardTarget::Engine.into()),
-        EngineStanding::Ready | EngineStanding::Waits(_) | EngineStanding::Unready => Ok(OF_ENGINE),
+        EngineStanding::Ready | EngineStanding::Waits(_) | EngineStanding::Unready => Ok(of_engine(s)),
     }
 }
 
