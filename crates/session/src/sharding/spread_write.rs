@@ -86,7 +86,7 @@ pub struct SpreadParts {
     pub returned: Option<ReturnedRows>,
 }
 
-/// What a change of spread tables leaves in doubt until a look: the columns and rights of the engine's tables, or the indexes of tables.
+/// Part of spread tables that is in doubt behind a change, until a look: the columns and rights of the engine's tables, or the indexes of tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangedPart {
     Columns,

@@ -133,7 +133,7 @@ pub async fn look(
     Ok(())
 }
 
-/// What was found is published. `changes`: of columns, and of indexes.
+/// The findings are published. `changes`: of columns, and of indexes.
 fn note_looked(database: &KnownDatabase, (columns, indexes): (Option<u64>, Option<u64>), defined: u64) {
     database.sharding.columns.note_looked(columns);
     database.sharding.indexes.note_looked(indexes);

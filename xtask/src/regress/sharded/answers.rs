@@ -56,7 +56,7 @@ pub enum Difference {
     Tag,
     Columns,
     Rows,
-    /// The same rows, and not in the order that the text asks for.
+    /// Equal rows, in another order than the text asks for.
     Order,
     /// State of the transaction.
     Status,

@@ -1,4 +1,4 @@
-//! What became of the statements of a run.
+//! Outcomes of the statements of a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

@@ -2,7 +2,7 @@
 //!
 //! Source: PostgreSQL's psqlscan.l. Only as much of it as finds the ends of statements, the names in them, and `ORDER BY`.
 
-/// What a piece of a script is.
+/// Kind of a piece of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Space,

@@ -1,8 +1,8 @@
-//! What the harness must know of a statement: by its words only.
+//! Facts of a statement that the harness needs: by its words only.
 
 use super::tokens::{self, Kind, Token};
 
-/// What a text does, as far as the harness reacts.
+/// Effect of a text, as far as the harness reacts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
     /// Changes no rows.
