@@ -36,8 +36,8 @@ pub(super) fn accept(
     let PrimaryAcceptance { epoch, vote, why, parts, loss } = new;
     let left = found.as_ref().and_then(|facts| state.told_relation(facts));
     let is_read = found.as_ref().is_some_and(|facts| facts.history.source == HistorySource::Read);
-    let loss = match (loss, left.filter(|_| is_read)) {
-        (CommitLoss::Unknown, Some(WalRelation::Left(position) | WalRelation::Holds(position))) => state.loss_at(position),
+    let loss = match (loss, found.as_ref().filter(|_| is_read).zip(left)) {
+        (CommitLoss::Unknown, Some((facts, left))) => shared_end(facts, left).map_or(loss, |position| state.loss_at(position)),
         (loss, _) => loss,
     };
     state.promises.term_seen = state.promises.term_seen.max(vote.map_or(epoch.ballot, |vote| vote.ballot).term);
@@ -102,6 +102,19 @@ pub(super) fn accept(
         if old != Some(epoch.node) {
             super::duty::primary_changed(state, rules, old, now, out);
         }
+    }
+}
+
+/// Position up to which a new primary has the log of the one before it; `None`: nobody knows. Another proxy may have accepted it a while ago, with its
+/// history: then it is on the accepted line, and its log ends with writes of its own.
+fn shared_end(facts: &ServerFacts, left: WalRelation) -> Option<Lsn> {
+    match left {
+        WalRelation::Left(end) => Some(end),
+        WalRelation::Holds(position) if facts.is_primary() => {
+            Some(facts.history.switches.last().map_or(position, |(_, begun)| position.min(*begun)))
+        }
+        WalRelation::Holds(position) => Some(position),
+        WalRelation::Diverged | WalRelation::Foreign => None,
     }
 }
 
@@ -491,4 +504,26 @@ pub(super) fn gate(state: &FailoverState, rules: &FailoverRules) -> WriteTarget 
     }
     let has_company = rules.mode == FailoverMode::Builtin && state.quorum(rules) == QuorumSize::Majority;
     WriteTarget::Open { node: epoch.node, started_at: Some(seen.facts.started_at).filter(|_| has_company) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{RecoveryState, WalReceiverState};
+
+    #[test]
+    fn writes_of_a_new_primary_are_not_taken_for_those_of_the_one_before() {
+        let history = TimelineHistory { system: 7, timeline: 2, switches: vec![(1, 90)], source: HistorySource::Read };
+        let primary = ServerFacts { history, recovery: RecoveryState::Primary, position: 140, ..ServerFacts::default() };
+        let before = TimelineHistory { system: 7, timeline: 1, switches: Vec::new(), source: HistorySource::Read };
+        let relation = |accepted: &TimelineHistory| primary.history.relation(primary.position, accepted);
+        assert_eq!(shared_end(&primary, relation(&before)), Some(90));
+        // Another proxy has accepted it before, and it got writes.
+        assert_eq!(relation(&primary.history), WalRelation::Holds(140));
+        assert_eq!(shared_end(&primary, WalRelation::Holds(140)), Some(90));
+        let recovery = RecoveryState::Standby { upstream: None, stream: WalReceiverState::Off };
+        let standby = ServerFacts { position: 80, recovery, ..ServerFacts::default() };
+        assert_eq!(shared_end(&standby, WalRelation::Holds(80)), Some(80));
+        assert_eq!(shared_end(&standby, WalRelation::Foreign), None);
+    }
 }

@@ -49,7 +49,7 @@ pub fn cannot_span(s: &Session) -> ErrorReport {
         return ErrorReport::in_failed_transaction();
     }
     if engine_snapshots::is_in_block(s) {
-        return cannot_leave_engine("it is about other things than tables that are spread");
+        return cannot_leave_engine("it is about other things than spread tables, or begins another transaction");
     }
     let (here, there) = (place(s.sharding.here()), s.sharding.target());
     let is_held = s.transaction() == IDLE && !s.sharding.has_executed();

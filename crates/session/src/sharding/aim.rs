@@ -135,10 +135,14 @@ fn leave_before_begin(s: &mut Session, w: &Context) -> Option<MessageFlow> {
 }
 
 /// A statement that controls the transaction or the session stays in the block that is open on the engine. Others that are about no table may mean
-/// something else there: its database and functions are others.
+/// something else there: its database and functions are others. A transaction that a COMMIT begins at once would not have the snapshots.
 #[inline]
 fn in_block(s: &Session, statement: &Statement, aim: ShardAim) -> ShardAim {
-    let is_control = || statement.transaction != TransactionVerb::None || statement.has(StatementTrait::OfSession);
+    let is_control = || match statement.transaction {
+        TransactionVerb::Chain(_) => false,
+        TransactionVerb::None => statement.has(StatementTrait::OfSession),
+        _ => true,
+    };
     if aim.target == ShardTarget::Any && engine_snapshots::is_in_block(s) && is_control() {
         ShardTarget::Engine.into()
     } else {

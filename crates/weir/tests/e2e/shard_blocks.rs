@@ -65,6 +65,7 @@ fn has_one_snapshot(spread: &Spread, ids: &[String; SHARDS], how: How) {
         assert_eq!(told(&mut reader, how, "savepoint a"), "");
         for text in [
             "update accounts set balance = 0",
+            "commit and chain",
             "select note from plain",
             "select 1",
             "select 1 / (balance - balance) from accounts",
