@@ -277,6 +277,22 @@ fn statements_that_a_transaction_on_several_shards_cannot_have_are_refused() {
 }
 
 #[test]
+fn parts_are_prepared_at_once() {
+    let spread = ground("");
+    let ids = ids(&spread);
+    for (hangs, other) in [(1, 2), (2, 1)] {
+        let mut client = spread.client();
+        moves_money(&mut client, &ids);
+        spread.server(hangs).freeze();
+        client.send(&wire::query("commit"));
+        wait_until("the other part to be prepared", || prepared_on(&spread, other) == "1");
+        spread.server(hangs).thaw();
+        assert!(client.until_ready().iter().any(|message| message.tag == b'C' && message.text() == "COMMIT"));
+        assert_eq!(prepared(&spread), 0, "the parts have ended when the client hears of it");
+    }
+}
+
+#[test]
 fn a_part_that_cannot_be_prepared_rolls_all_back() {
     let spread = Spread::start("");
     spread.define("create table accounts (id int primary key, balance int)");
