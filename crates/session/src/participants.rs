@@ -118,7 +118,8 @@ pub fn may_go_on(s: &mut Session, w: &Context) -> bool {
 
 fn may_change(s: &mut Session, w: &Context) -> bool {
     let is_open = s.participants.as_ref().is_none_or(|participants| participants.phase == CommitPhase::Open);
-    if !is_open || s.sharding.target() == ShardTarget::Engine || s.sharding.here() == ENGINE {
+    let is_gathered = s.sharding.gathered.is_some();
+    if !is_open || (s.sharding.target() == ShardTarget::Engine && !is_gathered) || s.sharding.here() == ENGINE {
         return false;
     }
     let Some(SessionServer { upstream, .. }) = &s.server else { return false };
@@ -208,6 +209,11 @@ pub fn lend(s: &mut Session) -> Option<(Box<Conn>, Box<UpstreamState>)> {
 
 pub fn put_back(s: &mut Session, conn: Box<Conn>, upstream: Box<UpstreamState>) {
     s.server = Some(SessionServer { conn, upstream });
+}
+
+/// The shards of the parked participants.
+pub fn shards_of_parts(s: &Session) -> Vec<u16> {
+    s.participants.as_ref().map(|participants| participants.shards()).unwrap_or_default()
 }
 
 /// The connections whose transactions are to be prepared.

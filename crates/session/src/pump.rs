@@ -8,7 +8,7 @@ use crate::fault::{ErrorReport, sqlstate};
 use crate::flow::{ConnRequirement, MessageFlow};
 use crate::from_client::{self, on_client};
 use crate::session::Session;
-use crate::sharding::engine_snapshots;
+use crate::sharding::{engine_snapshots, gathered_read};
 use crate::stats::StatCounter;
 use crate::teardown::{conn_lost, is_in_vain};
 use crate::{from_server, participants, rerun, session_state, timing};
@@ -239,6 +239,7 @@ impl<X: ClientServerSockets> SessionPump<'_, X> {
     #[inline(always)]
     fn settle(&mut self) -> Result<(), ErrorReport> {
         session_state::settle(self.s, self.w);
+        gathered_read::leave_if_over(self.s, self.w);
         self.drain_up().map(drop)
     }
 

@@ -16,6 +16,8 @@ mod copy_table;
 pub mod engine_settings;
 pub mod engine_snapshots;
 pub mod engine_standing;
+pub mod gathered_read;
+pub mod gathered_statement;
 mod insert_parts;
 pub mod kept_plan;
 pub mod known_sharding;
@@ -98,12 +100,18 @@ pub fn cannot_begin(rule: RoutingRule) -> ErrorReport {
     .hint("Run the statement before BEGIN or after COMMIT, or in a transaction under REPEATABLE READ that only reads.")
 }
 
-/// The error of a read of several shards in a transaction that is on several: the engine does not see what it wrote.
+/// The error of a read of several shards in a transaction that has begun on some of them, and stays there.
 #[cold]
 pub fn cannot_read_within() -> ErrorReport {
-    let text = "the statement reads rows of several shards at once, and its transaction is on several shards";
+    cannot_gather("the transaction must be a block under READ COMMITTED, without cursors, SET and the like")
+}
+
+/// The error of a read of several shards that its transaction, which has begun, cannot have. `why`: of the engine, to which its rows would be copied.
+#[cold]
+pub fn cannot_gather(why: &str) -> ErrorReport {
+    let text = format!("the statement reads rows of several shards, and its transaction has begun on some of them: {why}");
     ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, text)
-        .detail("The engine, which reads several shards, does not see what the transaction wrote.")
+        .detail("The engine, which reads several shards, does not see by itself what the transaction wrote.")
         .hint("Run the statement before BEGIN or after COMMIT, or read each shard by its key.")
 }
 

@@ -68,6 +68,9 @@ fn refusal(s: &mut Session, statement: &Statement) -> Option<ErrorReport> {
     }
     let first = s.participants.as_ref()?.first;
     let shard = if s.sharding.target() == ShardTarget::Any { s.sharding.here() } else { s.sharding.target().number() };
+    if shard == ENGINE && s.sharding.gathered.is_some() {
+        return None;
+    }
     if shard == ENGINE {
         return Some(sharding::cannot_span(s));
     }

@@ -27,7 +27,25 @@ pub struct ParkedPart {
     pub(crate) savepoints: SavepointStack,
 }
 
+/// What is left of a part whose connection is lent.
+pub struct LentPart {
+    upstream: Box<UpstreamState>,
+    savepoints: SavepointStack,
+}
+
+impl LentPart {
+    /// Takes the connection back.
+    pub fn with(self, conn: Box<Conn>) -> ParkedPart {
+        ParkedPart { conn, upstream: self.upstream, savepoints: self.savepoints }
+    }
+}
+
 impl ParkedPart {
+    /// Lends the connection, whose transaction stays as it is.
+    pub fn lend(self) -> (Box<Conn>, LentPart) {
+        (self.conn, LentPart { upstream: self.upstream, savepoints: self.savepoints })
+    }
+
     /// The text that rolls the part back to the savepoint of this number. `None`: nothing ran there since.
     pub fn rollback_text(&self, savepoint: u32) -> Option<String> {
         self.savepoints.rollback_text(savepoint).filter(|_| self.savepoints.worked_since(savepoint))
@@ -92,9 +110,24 @@ impl Participants {
         (self.parked, self.phase) = (parts, CommitPhase::Open);
     }
 
+    /// The shards of the parked connections.
+    pub fn shards(&self) -> Vec<u16> {
+        self.parked.iter().map(|part| part.conn.status.address.shard).collect()
+    }
+
     /// The shard that was parked first.
     pub fn oldest(&self) -> Option<u16> {
         self.parked.first().map(|part| part.conn.status.address.shard)
+    }
+
+    /// The shard that was parked last.
+    pub fn newest(&self) -> Option<u16> {
+        self.parked.last().map(|part| part.conn.status.address.shard)
+    }
+
+    /// True if no other connection than the session's own has a part.
+    pub fn is_alone(&self) -> bool {
+        self.parked.is_empty() && self.prepared.is_empty()
     }
 
     pub fn unpark(&mut self, shard: u16) -> Option<ParkedPart> {

@@ -14,6 +14,7 @@ use crate::sharding::bound_values::BoundValues;
 use crate::sharding::copy_parts::CopyParts;
 use crate::sharding::copy_plan::CopyPlan;
 use crate::sharding::copy_table::copy_of_query;
+use crate::sharding::gathered_statement::GatheredStatement;
 use crate::sharding::insert_parts::{InsertPart, InsertParts, insert_parts};
 use crate::sharding::kept_plan::{CopyWork, EngineFit, EveryCopy, NoEngine, TextPlan, TextRefusal};
 use crate::sharding::known_sharding::{EngineLack, EngineStanding};
@@ -24,7 +25,8 @@ use crate::sharding::shard_target::{BoundStatements, ENGINE, ShardAim, ShardTarg
 use crate::sharding::spread_write::{ChangedPart, PartAnswers, PartMessages, SpreadChange, SpreadParts, WriteEnd};
 use crate::sharding::text_plan::{NameCertainty, PlanFacts, may_be_kept, plan_of, says_index};
 use crate::sharding::{
-    engine_settings, engine_snapshots, engine_standing, reference_steps, savepoints, spread_refusal, unread_readers, write_steps,
+    engine_settings, engine_snapshots, engine_standing, gathered_read, reference_steps, savepoints, spread_refusal,
+    unread_readers, write_steps,
 };
 use crate::statements::{PreparedStatement, Statement, StatementTrait};
 use crate::unit::StatementMessage;
@@ -55,6 +57,8 @@ enum Unaimed {
     Rewritten,
     /// The engine is not ready for now, and the session has a connection to it.
     EngineLacks(EngineLack),
+    /// A read of several shards in a transaction that has begun. The text is a Parse behind its name.
+    Gathers(Box<[u8]>),
 }
 
 impl From<ErrorReport> for Unaimed {
@@ -68,6 +72,7 @@ pub fn aim(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Option<M
     if engine_snapshots::are_wanted(s) || savepoint_steps::awaits_state(s, w) {
         return Some(MessagePlan::Later(MessageFlow::Hold));
     }
+    gathered_read::leave_if_over(s, w);
     let ties = match unit {
         StatementMessage::Query(statement) | StatementMessage::Bind { statement, .. }
             if s.participants.is_some() && savepoint_steps::takes_server(s, w, statement) =>
@@ -93,6 +98,7 @@ pub fn aim(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Option<M
     let is_first = s.status() == IDLE && s.sharding.bound() == BoundStatements::Nothing;
     let was_tied = s.sharding.note_tie(is_first, ties);
     let target = match unit {
+        _ if engine_snapshots::has_failed_block(s) => Ok(ShardTarget::Engine.into()),
         StatementMessage::Query(statement) => of_query(s, w, statement),
         StatementMessage::Bind { prepared, statement } => of_bind(s, w, prepared, statement),
         // No text is known: the session's own connection has it.
@@ -178,6 +184,7 @@ pub fn aim_parse(s: &mut Session, w: &Context, name: &[u8], prepared: &PreparedS
     if engine_snapshots::are_wanted(s) || savepoint_steps::awaits_state(s, w) {
         return Some(MessagePlan::Later(MessageFlow::Hold));
     }
+    gathered_read::leave_if_over(s, w);
     if s.participants.is_some() && savepoint_steps::takes_server(s, w, &prepared.statement) {
         return Some(MessagePlan::Later(MessageFlow::Hold));
     }
@@ -189,7 +196,10 @@ pub fn aim_parse(s: &mut Session, w: &Context, name: &[u8], prepared: &PreparedS
     if let Some(flow) = before_begin(s, w, &prepared.statement) {
         return Some(MessagePlan::Later(flow));
     }
-    let target = of_parse(s, w, name, prepared).map(|aim| in_block(s, &prepared.statement, aim));
+    let target = match engine_snapshots::has_failed_block(s) {
+        true => Ok(ShardTarget::Engine.into()),
+        false => of_parse(s, w, name, prepared).map(|aim| in_block(s, &prepared.statement, aim)),
+    };
     set(s, w, target)
 }
 
@@ -212,6 +222,10 @@ fn set(s: &mut Session, w: &Context, aim: Result<ShardAim, Unaimed>) -> Option<M
         Err(Unaimed::Refused(report)) => Some(MessagePlan::Refused(*report)),
         Err(Unaimed::ManyShards(refusal)) => Some(MessagePlan::Refused(write_steps::cannot_spread(&refusal.to_string()))),
         Err(Unaimed::EngineLacks(lack)) => leave_engine(s, w, lack),
+        Err(Unaimed::Gathers(parse)) => {
+            let aim = gather(s, w, &parse);
+            set(s, w, aim)
+        }
     }
 }
 
@@ -227,6 +241,31 @@ fn leave_engine(s: &mut Session, w: &Context, lack: EngineLack) -> Option<Messag
     } else {
         Some(MessagePlan::Later(MessageFlow::Hold))
     }
+}
+
+/// Aims at the engine as a part of the transaction, with what the program needs to copy the rows that the statement may read.
+#[cold]
+fn gather(s: &mut Session, w: &Context, parse: &[u8]) -> Result<ShardAim, Unaimed> {
+    if s.sharding.has_batch() || !participants::may_span(s, w) {
+        return Err(sharding::cannot_read_within().into());
+    }
+    let first = read_header(s.up.unseen()).ok().flatten().map(|header| header.tag);
+    let values = match first {
+        Some(front::QUERY) => reference_steps::NO_VALUES.to_vec(),
+        _ => {
+            let name = match first {
+                Some(front::PARSE) => s.up.unseen().get(HEADER_BYTES..).and_then(split_cstr).map_or(&b""[..], |(name, _)| name),
+                _ => b"",
+            };
+            let name = key(name).to_vec();
+            match bound_ahead(s, &name, RowsAsked::MustBeAll)? {
+                Some((values, _)) => values,
+                None => return Ok(DESCRIBED_ANYWHERE),
+            }
+        }
+    };
+    s.sharding.gathered = Some(Box::new(GatheredStatement::new(parse, &values)));
+    Ok(ShardTarget::Engine.into())
 }
 
 /// A block of one snapshot begins in the engine. Any other read there is outside of the session's transaction.
@@ -741,8 +780,7 @@ fn begin_on_all(
 ) -> Result<ShardAim, Unaimed> {
     if s.transaction() == FAILED || matches!(s.lazy_begin, LazyBegin::Failed(_)) {
         // Any server gives the error of a failed transaction.
-        let is_here = engine_snapshots::is_in_block(s);
-        return Ok(if is_here { ShardTarget::Engine.into() } else { ShardTarget::Any.into() });
+        return Ok(ShardTarget::Any.into());
     }
     if PlanWish::of(&s.state.settings) != PlanWish::Auto {
         return Err(sharding::against_wish("it writes rows of several shards").into());
@@ -798,11 +836,7 @@ fn to_engine(
 ) -> Result<ShardAim, Unaimed> {
     if s.transaction() == FAILED || matches!(s.lazy_begin, LazyBegin::Failed(_)) {
         // Any server gives the error of a failed transaction.
-        let is_here = engine_snapshots::is_in_block(s);
-        return Ok(if is_here { ShardTarget::Engine.into() } else { ShardTarget::Any.into() });
-    }
-    if s.participants.is_some() {
-        return Err(sharding::cannot_read_within().into());
+        return Ok(ShardTarget::Any.into());
     }
     if PlanWish::of(&s.state.settings) == PlanWish::OneShard {
         return Err(sharding::against_wish("it reads rows of several shards").into());
@@ -810,8 +844,14 @@ fn to_engine(
     if let Some(report) = unfit_for_engine(s, texts.0) {
         return Err(report.into());
     }
-    if engine_snapshots::is_in_block(s) {
+    if gathered_read::is_open(s) && s.sharding.has_executed() {
+        return Err(sharding::cannot_read_again().into());
+    }
+    if engine_snapshots::is_in_block(s) && gathered_read::is_ready(s) {
         return Ok(ShardTarget::Engine.into());
+    }
+    if gathered_read::is_needed(s) {
+        return Err(to_gather(s, statement, fit, texts));
     }
     // The snapshots that the engine has of the shards are those of the whole block.
     let begins = lazy_begin::is_of_one_snapshot(s);
@@ -829,6 +869,26 @@ fn to_engine(
         // Without a connection the session waits for one.
         EngineStanding::Ready | EngineStanding::Waits(_) | EngineStanding::Unready => Ok(of_engine(s)),
     }
+}
+
+/// The step to a read of several shards in a transaction that has begun, or why there is none.
+#[cold]
+fn to_gather(s: &Session, statement: &Statement, fit: EngineFit, texts: (TextPlace<'_>, Option<&[u8]>)) -> Unaimed {
+    let (place, _) = texts;
+    let why = if statement.verb != StatementVerb::Select || statement.has(StatementTrait::CopiesOut) {
+        "it is no SELECT"
+    } else if asks_time(s, statement, fit, texts) {
+        "it asks for the time of the transaction, which the engine does not know"
+    } else if s.recoding() != EncodingEffect::None {
+        "the client's encoding is none of the server's"
+    } else {
+        let parse = match place {
+            TextPlace::Message => reference_steps::without_parameters(place.text(s).unwrap_or_default()),
+            TextPlace::Parse(prepared) => prepared.tail.to_vec(),
+        };
+        return Unaimed::Gathers(parse.into());
+    };
+    sharding::cannot_gather(why).into()
 }
 
 /// The shard of a statement's values. `values`: those of its parameters.

@@ -49,6 +49,15 @@ impl<'m> BoundValues<'m> {
         out.extend_from_slice(rest);
     }
 
+    /// The Bind behind its names, up to the formats of results. `whole`: as it was read. `None`: malformed.
+    pub fn without_result_formats<'w>(&self, whole: &'w [u8]) -> Option<&'w [u8]> {
+        let mut rest = self.values;
+        for _ in 0..self.count {
+            rest = value(rest)?.1;
+        }
+        whole.get(..whole.len().checked_sub(rest.len())?)
+    }
+
     /// `number`: from 1, as in `$1`. `None`: there is no such parameter, or the message is malformed.
     pub fn get(&self, number: u32) -> Option<BoundValue<'m>> {
         let at = usize::try_from(number).ok()?.checked_sub(1).filter(|at| *at < usize::from(self.count))?;

@@ -12,7 +12,8 @@ use crate::context::Context;
 use crate::fault::ErrorReport;
 use crate::flow::MessageFlow;
 use crate::lazy_begin;
-use crate::session::{IDLE, MessageFate, Session, SessionServer};
+use crate::session::{FAILED, IDLE, MessageFate, Session, SessionServer};
+use crate::sharding::gathered_read;
 use crate::sharding::shard_target::{ENGINE, ShardSnapshots};
 use crate::upstream::UpstreamState;
 use weir_config::CrossShardReads;
@@ -25,7 +26,11 @@ pub fn before(s: &mut Session, w: &Context) -> Option<MessageFlow> {
     if is_in_block(s) {
         s.intake.replay.iter_mut().for_each(|record| record.spoil());
     }
-    if s.sharding.here() != ENGINE || w.peek_config().sharding.reads == CrossShardReads::Latest {
+    let is_gathered = gathered_read::statement(s).is_some();
+    if s.sharding.here() != ENGINE || (w.peek_config().sharding.reads == CrossShardReads::Latest && !is_gathered) {
+        return None;
+    }
+    if s.transaction() == FAILED {
         return None;
     }
     s.sharding.set_snapshots(ShardSnapshots::Wanted);
@@ -38,6 +43,12 @@ pub fn before(s: &mut Session, w: &Context) -> Option<MessageFlow> {
 /// True if the session's transaction block is open on the engine.
 pub fn is_in_block(s: &Session) -> bool {
     s.sharding.here() == ENGINE && s.transaction() != IDLE
+}
+
+/// True if the transaction that is open on the engine has failed: it tells so whatever the statement is, and ends or goes back to a savepoint there.
+#[inline]
+pub fn has_failed_block(s: &Session) -> bool {
+    s.sharding.here() == ENGINE && s.transaction() == FAILED
 }
 
 /// An implicit transaction, also one about to begin, keeps the session's connection.
@@ -68,7 +79,7 @@ pub fn send_query(s: &mut Session, w: &Context, header: MessageHeader) -> bool {
 
 /// Makes later messages wait behind the end of a statement whose snapshots are taken: they are the statement's, and the next one has its own.
 pub fn hold_others(s: &mut Session) {
-    if s.sharding.snapshots() == ShardSnapshots::Taken {
+    if matches!(s.sharding.snapshots(), ShardSnapshots::Taken | ShardSnapshots::Gathered) {
         s.raise_barrier();
     }
 }
@@ -102,7 +113,11 @@ pub fn lend(s: &mut Session) -> Option<(Box<Conn>, Box<UpstreamState>)> {
 /// The engine has the snapshots, in an implicit transaction or in the block that is open there.
 pub fn taken(s: &mut Session, mut conn: Box<Conn>, mut upstream: Box<UpstreamState>) {
     conn.unnamed = None;
-    let snapshots = if upstream.txn.status == IDLE { ShardSnapshots::Taken } else { ShardSnapshots::OfBlock };
+    let snapshots = match upstream.txn.status {
+        IDLE => ShardSnapshots::Taken,
+        _ if s.participants.is_some() => ShardSnapshots::Gathered,
+        _ => ShardSnapshots::OfBlock,
+    };
     if snapshots == ShardSnapshots::Taken {
         upstream.replies.note_implicit(true);
     }

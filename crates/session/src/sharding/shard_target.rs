@@ -1,5 +1,6 @@
 //! Where a session's next statement belongs, and where its server connection leads.
 
+use crate::sharding::gathered_statement::GatheredStatement;
 use crate::sharding::savepoint_stack::Savepoints;
 use crate::sharding::spread_write::{SpreadWrite, WriteStep};
 use weir_catalog::rule::RoutingRule;
@@ -77,6 +78,8 @@ pub enum ShardSnapshots {
     Taken,
     /// The engine's transaction block has them, until it ends.
     OfBlock,
+    /// The engine has the rows of its next statement, some of them by the session's own transaction on their shards.
+    Gathered,
 }
 
 /// A transaction of Weir's own for the statements up to a client's Sync.
@@ -121,6 +124,8 @@ pub struct SessionSharding {
     pub(crate) batch: BatchStep,
     /// Of the open transaction.
     pub(crate) savepoints: Option<Box<Savepoints>>,
+    /// A read of several shards within the open transaction, until it is answered.
+    pub(crate) gathered: Option<Box<GatheredStatement>>,
 }
 
 impl SessionSharding {
@@ -263,8 +268,11 @@ impl SessionSharding {
     #[inline]
     pub fn note_ready(&mut self, is_outside_of_blocks: bool) {
         self.aim = ShardAim::default();
-        if self.snapshots == ShardSnapshots::Taken || (self.snapshots == ShardSnapshots::OfBlock && is_outside_of_blocks) {
-            self.snapshots = ShardSnapshots::None;
+        match self.snapshots {
+            ShardSnapshots::OfBlock if !is_outside_of_blocks => {}
+            ShardSnapshots::Taken | ShardSnapshots::OfBlock => self.snapshots = ShardSnapshots::None,
+            ShardSnapshots::Gathered => (self.snapshots, self.gathered) = (ShardSnapshots::None, None),
+            ShardSnapshots::None | ShardSnapshots::Wanted => {}
         }
     }
 
@@ -278,7 +286,7 @@ impl SessionSharding {
     /// A transaction begins.
     #[inline]
     pub fn begin(&mut self) {
-        (self.is_tied, self.savepoints) = (false, None);
+        (self.is_tied, self.savepoints, self.gathered) = (false, None, None);
     }
 
     /// The statement that was to tie the transaction is refused.

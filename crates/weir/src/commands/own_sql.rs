@@ -16,7 +16,7 @@ use crate::control::{
 use crate::runtime::pool::conn_opening;
 use crate::runtime::user_roles;
 use crate::server::{inquiry, shard_gate, xid_status};
-use crate::traffic::{ask_outcome, shard_commit, timeouts};
+use crate::traffic::{ask_outcome, gather_plan, shard_commit, timeouts};
 use weir_session::session_state::{client_settings, server_defaults, state_question};
 use weir_session::sharding::{batch_opening, reference_steps, savepoint_stack};
 use weir_session::signals::process_ids;
@@ -293,6 +293,13 @@ pub const PLACES: &[SqlPlace] = &[
             clients of the engine read the second, too.",
         texts: shard_gate::own_texts,
         ..OWN
+    },
+    SqlPlace {
+        file: "weir/src/traffic/gather_plan.rs",
+        purpose: "Rows that are copied to the engine for a SELECT over several shards within a transaction. Texts with conditions of the engine's own plan and names of tables follow, \
+            under `search_path = pg_catalog`.",
+        texts: gather_plan::own_texts,
+        ..CLIENTS
     },
     SqlPlace {
         file: "weir/src/traffic/shard_commit.rs",

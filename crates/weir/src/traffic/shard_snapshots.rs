@@ -5,12 +5,16 @@ use crate::runtime::pool::server_conn::OpenError;
 use crate::runtime::pool::server_conn::shard_gates::GateSide;
 use crate::server::shard_gate::{CONNECTION_CLASS, GatePass, LOOK, SHARDS, hold_limit, no_answer};
 use crate::traffic::served::ServedSession;
+use crate::traffic::shard_gather;
 use std::time::Instant;
 use weir_session::fault::{ErrorReport, sqlstate};
-use weir_session::sharding::engine_snapshots;
+use weir_session::sharding::{engine_snapshots, gathered_read};
 
 /// Takes the snapshots. An error is that of the session's next statement. Not cancel safe.
 pub async fn take(served: &mut ServedSession) -> Result<(), ErrorReport> {
+    if gathered_read::statement(&served.s).is_some() {
+        return shard_gather::gather(served).await;
+    }
     let database = served.s.account.known.name.clone();
     let pass = GatePass::ask(&served.w, &database, GateSide::Reads);
     // A cancel request waits for the statement: the server ignores one that comes before.
@@ -76,7 +80,7 @@ async fn look(served: &mut ServedSession, pass: &GatePass) -> Result<(), ErrorRe
 
 /// The error of the engine, which may not reach a shard.
 #[cold]
-fn fault_of(error: &OpenError) -> ErrorReport {
+pub fn fault_of(error: &OpenError) -> ErrorReport {
     match error {
         OpenError::Refused { sqlstate, .. } if sqlstate.starts_with(CONNECTION_CLASS) => {
             error.fault().detail(SHARDS).hint("Run the statement again when the shard is back.")
@@ -86,12 +90,12 @@ fn fault_of(error: &OpenError) -> ErrorReport {
 }
 
 #[cold]
-fn cancelled() -> ErrorReport {
+pub fn cancelled() -> ErrorReport {
     ErrorReport::error(sqlstate::QUERY_CANCELED, "canceling statement due to user request")
 }
 
 #[cold]
-fn lost_gate() -> ErrorReport {
+pub fn lost_gate() -> ErrorReport {
     let text = "the statement reads several shards, and the lock that keeps commits on several shards out was lost meanwhile";
     ErrorReport::error(sqlstate::SERIALIZATION_FAILURE, text).hint("Run the statement again.")
 }

@@ -2,7 +2,7 @@
 
 use crate::shard_transactions::{SUM, ground, ids, prepared, shifter};
 use crate::support::ground::wait_until;
-use crate::support::spread::{How, SHARDS, Spread, ask};
+use crate::support::spread::{How, SHARDS, Spread, ask, configs};
 use crate::support::{Raw, wire};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -27,7 +27,7 @@ fn told(client: &mut Raw, how: How, text: &str) -> String {
 
 #[test]
 fn all_statements_of_a_block_have_one_snapshot_of_each_shard() {
-    for more in CONFIGS {
+    for more in configs(&CONFIGS) {
         let spread = ground(more);
         let ids = ids(&spread);
         for how in [How::Simple, How::Extended] {
@@ -120,7 +120,7 @@ fn block_reader(port: u16, how: How, is_over: &AtomicBool) -> Vec<(String, Strin
 
 #[test]
 fn a_block_sees_a_commit_on_several_shards_as_a_whole_or_not_at_all() {
-    for more in ["", "io_method = epoll\nworker_threads = 1\npool_size = 3\n"] {
+    for more in configs(&["", "io_method = epoll\nworker_threads = 1\npool_size = 3\n"]) {
         let spread = ground(more);
         spread.everywhere("update accounts set balance = 1000000");
         let sum = spread.whole().value(SUM).unwrap();

@@ -1,7 +1,7 @@
 //! Writes to reference tables: each shard carries them out on its copy, all of it is committed or nothing, and the copies stay equal.
 
 use crate::support::ground::wait_until;
-use crate::support::spread::{Answer, How, SHARDS, Spread, ask};
+use crate::support::spread::{Answer, How, SHARDS, Spread, ask, configs};
 use crate::support::{Raw, wire};
 
 const TABLES: &str = "create table accounts (id int primary key, country int, note text);
@@ -85,11 +85,11 @@ const STATEMENTS: [&str; 24] = [
 
 #[test]
 fn all_copies_change_as_one_table_would() {
-    for more in [
+    for more in configs(&[
         "",
         "commit_outcome = on\ntransaction_replay = on\n",
         "io_method = epoll\nworker_threads = 1\npool_size = 1\nstatement_statistics_max = 100\ncross_shard_reads = latest\n",
-    ] {
+    ]) {
         let spread = ground(more);
         for how in [How::Simple, How::Extended] {
             for is_block in [false, true] {

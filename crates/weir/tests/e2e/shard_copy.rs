@@ -2,7 +2,7 @@
 
 use crate::support::ground::wait_until;
 use crate::support::raw::{Message, tags};
-use crate::support::spread::{SHARDS, Spread};
+use crate::support::spread::{SHARDS, Spread, configs};
 use crate::support::{Raw, wire};
 use std::fmt::Write;
 use std::thread;
@@ -122,11 +122,11 @@ fn data_of_texts() -> Vec<(&'static str, Vec<u8>)> {
 
 #[test]
 fn rows_of_a_copy_go_each_to_its_shard() {
-    for more in [
+    for more in configs(&[
         "",
         "io_method = epoll\nworker_threads = 1\npool_size = 1\ncommit_outcome = on\n",
         "cross_shard_reads = latest\nlog_client_messages = on\nstatement_statistics_max = 100\ntransaction_replay = on\n",
-    ] {
+    ]) {
         let spread = ground(more);
         let (mut client, mut direct) = (spread.client(), spread.direct());
         for (text, data) in data_of_texts() {

@@ -3,7 +3,7 @@
 use crate::cancel::cancel;
 use crate::support::ground::wait_until;
 use crate::support::raw::Message;
-use crate::support::spread::{SHARDS, Spread};
+use crate::support::spread::{SHARDS, Spread, configs};
 use crate::support::{Raw, wire};
 
 const TABLES: &str =
@@ -105,11 +105,11 @@ const TEXTS: [&str; 27] = [
 
 #[test]
 fn a_copy_to_the_client_sends_what_one_server_would() {
-    for more in [
+    for more in configs(&[
         "",
         "io_method = epoll\nworker_threads = 1\npool_size = 1\ncommit_outcome = on\ntransaction_replay = on\n",
         "cross_shard_reads = latest\nlog_client_messages = on\nlog_statement = on\nstatement_statistics_max = 100\n",
-    ] {
+    ]) {
         let spread = ground(more);
         let (mut client, mut direct) = (spread.client(), spread.direct());
         for text in TEXTS {

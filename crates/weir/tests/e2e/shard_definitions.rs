@@ -3,7 +3,7 @@
 use crate::cancel::cancel;
 use crate::support::ground::wait_until;
 use crate::support::proxy::show;
-use crate::support::spread::{Answer, How, SHARDS, Spread, ask};
+use crate::support::spread::{Answer, How, SHARDS, Spread, ask, configs};
 use crate::support::{Raw, wire};
 
 const TABLES: &str = "create table accounts (id int primary key, balance int not null check (balance >= 0), note text);
@@ -170,7 +170,7 @@ fn an_index_of_a_spread_table_is_dropped_on_all_shards() {
 
 #[test]
 fn statements_over_several_shards_wait_until_the_engine_has_the_new_columns() {
-    for more in ["", "io_method = epoll\nworker_threads = 1\npool_size = 1\ncross_shard_reads = latest\n"] {
+    for more in configs(&["", "io_method = epoll\nworker_threads = 1\npool_size = 1\ncross_shard_reads = latest\n"]) {
         the_engine_is_waited_for(&ground(more));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::support::ground::wait_until;
 use crate::support::raw::Message;
-use crate::support::spread::{Answer, How, SHARDS, Spread};
+use crate::support::spread::{Answer, How, SHARDS, Spread, configs};
 use crate::support::{Raw, wire};
 
 const ACCOUNTS: &str = "create table accounts (id int primary key, balance int not null check (balance >= 0), note text)";
@@ -104,11 +104,11 @@ fn texts_of(story: &str, ids: &[String; SHARDS]) -> Vec<String> {
 
 #[test]
 fn savepoints_are_as_on_one_server() {
-    for more in [
+    for more in configs(&[
         "",
         "io_method = epoll\nworker_threads = 1\npool_size = 1\nstatement_statistics_max = 100\n",
         "cross_shard_reads = latest\ncommit_outcome = on\ntransaction_replay = on\n",
-    ] {
+    ]) {
         let spread = ground(more);
         let ids = ids(&spread);
         for how in [How::Simple, How::Extended] {

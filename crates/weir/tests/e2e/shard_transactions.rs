@@ -3,7 +3,7 @@
 use crate::dice::Dice;
 use crate::support::ground::wait_until;
 use crate::support::raw::first_value;
-use crate::support::spread::{How, SHARDS, Spread, ask};
+use crate::support::spread::{How, SHARDS, Spread, ask, configs};
 use crate::support::{Raw, wire};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weir_demo::Mode;
@@ -48,12 +48,12 @@ fn said(client: &mut Raw, how: How, text: &str, values: &[&str]) -> String {
 
 #[test]
 fn a_transaction_on_several_shards_is_committed_everywhere_or_nowhere() {
-    for more in [
+    for more in configs(&[
         "",
         "cross_shard_reads = latest\ncommit_outcome = on\ntransaction_replay = on\n",
         "io_method = epoll\nworker_threads = 1\npool_size = 1\nstatement_statistics_max = 100\n",
         "causal_reads = global\nlog_statement = on\nreset_query_list = 'ABORT; DISCARD ALL'\n",
-    ] {
+    ]) {
         is_committed_everywhere_or_nowhere(&ground(more));
     }
 }
@@ -337,7 +337,7 @@ fn a_part_that_cannot_be_prepared_rolls_all_back() {
 /// As `PQprepare` does: the statement's first use tells the shard.
 #[test]
 fn a_statement_that_is_only_prepared_begins_no_transaction() {
-    for more in ["", "cross_shard_reads = latest\n"] {
+    for more in configs(&["", "cross_shard_reads = latest\n"]) {
         let spread = ground(more);
         let ids = ids(&spread);
         let mut client = spread.client();
@@ -622,7 +622,7 @@ fn shifted_and_added(spread: &Spread, ports: [u16; 2], faults: impl FnOnce(&dyn 
 
 #[test]
 fn a_read_of_several_shards_sees_a_commit_as_a_whole_or_not_at_all() {
-    for more in ["", "io_method = epoll\nworker_threads = 1\ncommit_outcome = on\n"] {
+    for more in configs(&["", "io_method = epoll\nworker_threads = 1\ncommit_outcome = on\n"]) {
         let mut spread = ground(more);
         let other = spread.other_proxy(more);
         spread.everywhere("update accounts set balance = 1000000");
@@ -670,7 +670,7 @@ fn a_read_of_several_shards_sees_a_commit_as_a_whole_or_not_at_all() {
 
 #[test]
 fn a_shard_that_hangs_fails_reads_and_lets_commits_of_other_shards_go_on() {
-    for more in ["", "io_method = epoll\nworker_threads = 1\npool_size = 2\n"] {
+    for more in configs(&["", "io_method = epoll\nworker_threads = 1\npool_size = 2\n"]) {
         let spread = ground(more);
         let ids = ids(&spread);
         let (mut reader, mut writer) = (spread.client(), spread.client());
@@ -706,7 +706,7 @@ fn a_shard_that_hangs_fails_reads_and_lets_commits_of_other_shards_go_on() {
 
 #[test]
 fn reads_of_several_shards_that_do_not_wait_for_answers_have_snapshots_of_their_own() {
-    for more in ["", "cross_shard_reads = latest\n"] {
+    for more in configs(&["", "cross_shard_reads = latest\n"]) {
         let spread = ground(more);
         let mut client = spread.client();
         let (query, pipeline) = (wire::query(SUM), [wire::unnamed(SUM, &[]), wire::sync()].concat());

@@ -1,7 +1,7 @@
 //! Statements that write rows of several shards: each shard carries them out, and all of it is committed or nothing.
 
 use crate::support::ground::wait_until;
-use crate::support::spread::{Answer, How, SHARDS, Spread, ask};
+use crate::support::spread::{Answer, How, SHARDS, Spread, ask, configs};
 use crate::support::{Raw, wire};
 
 const TABLES: &str = "create table accounts (id int primary key, balance int not null check (balance >= 0), note text);
@@ -93,12 +93,12 @@ const READING: [&str; 7] = [
 
 #[test]
 fn each_shard_carries_out_what_one_server_would() {
-    for more in [
+    for more in configs(&[
         "",
         "commit_outcome = on\ntransaction_replay = on\n",
         "io_method = epoll\nworker_threads = 1\npool_size = 1\nstatement_statistics_max = 100\n",
         "causal_reads = global\nlog_statement = on\nreset_query_list = 'ABORT; DISCARD ALL'\n",
-    ] {
+    ]) {
         let spread = ground(more);
         for how in [How::Simple, How::Extended] {
             for is_block in [false, true] {
@@ -110,7 +110,7 @@ fn each_shard_carries_out_what_one_server_would() {
 
 #[test]
 fn each_shard_reads_the_rows_of_equal_keys_where_no_moment_is_promised() {
-    for more in ["", "io_method = epoll\nworker_threads = 1\npool_size = 1\ncommit_outcome = on\n"] {
+    for more in configs(&["", "io_method = epoll\nworker_threads = 1\npool_size = 1\ncommit_outcome = on\n"]) {
         let spread = ground(&format!("cross_shard_reads = latest\n{more}"));
         for how in [How::Simple, How::Extended] {
             for is_block in [false, true] {
@@ -567,7 +567,7 @@ enum LostAtCommit {
 
 #[test]
 fn a_commit_of_weirs_own_that_is_broken_off_ends_everywhere_or_nowhere() {
-    for more in ["", "commit_outcome = on\n"] {
+    for more in configs(&["", "commit_outcome = on\n"]) {
         let mut spread = ground(more);
         spread.server(0).query("create function waits() returns trigger language plpgsql as $$ begin perform pg_advisory_xact_lock(77); return null; end $$").unwrap();
         spread.server(0).query("create constraint trigger late after update on accounts deferrable initially deferred for each row execute function waits()").unwrap();

@@ -15,6 +15,12 @@ const DATABASE: &str = "postgres";
 /// Reads the shards for the engine.
 const ENGINE_USER: &str = "weir_engine";
 
+/// The configurations that a test goes through: all of them, or the first one where a run before this has tried all (`WEIR_MATRIX=few`).
+pub fn configs<'a>(all: &'a [&'a str]) -> &'a [&'a str] {
+    let is_few = std::env::var("WEIR_MATRIX").is_ok_and(|rows| rows == "few");
+    if is_few { &all[..1] } else { all }
+}
+
 fn proxy_of(shards: &[Owned], more: &str) -> Proxy {
     let backends: Vec<Backend> = shards.iter().map(|shard| Backend::tcp(shard.primary().port(), 1)).collect();
     Proxy::spawn(&backends, &format!("parallel_mode = on\nbackend_shard1 = 1\nbackend_shard2 = 2\n{more}"))

@@ -65,7 +65,8 @@ fn grantee() -> String {
     )
 }
 
-/// Rights that the database gives: SELECT on spread tables, USAGE of their schemas, CONNECT. An owner's rights count too. `list`: `engine_state::listed`.
+/// Rights that the database gives: SELECT on spread tables, USAGE of their schemas, CONNECT, and TEMPORARY, by which a
+/// transaction reads its own changes in the engine. An owner's rights count too. `list`: `engine_state::listed`.
 pub fn rights_query(list: &str) -> String {
     let grantee = grantee();
     format!(
@@ -82,7 +83,7 @@ pub fn rights_query(list: &str) -> String {
          pg_catalog.aclexplode(COALESCE(s.nspacl, pg_catalog.acldefault('n', s.nspowner))) AS x WHERE x.privilege_type OPERATOR(pg_catalog.=) 'USAGE' \
          UNION ALL SELECT 'd', '', '', '', x.grantee, x.privilege_type FROM pg_catalog.pg_database AS b, \
          pg_catalog.aclexplode(COALESCE(b.datacl, pg_catalog.acldefault('d', b.datdba))) AS x \
-         WHERE b.datname OPERATOR(pg_catalog.=) pg_catalog.current_database() AND x.privilege_type OPERATOR(pg_catalog.=) 'CONNECT') AS g \
+         WHERE b.datname OPERATOR(pg_catalog.=) pg_catalog.current_database() AND x.privilege_type OPERATOR(pg_catalog.=) ANY (ARRAY['CONNECT', 'TEMPORARY']::pg_catalog.text[])) AS g \
          JOIN pg_catalog.pg_database AS d ON d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()"
     )
 }

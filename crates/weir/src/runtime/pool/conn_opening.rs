@@ -11,7 +11,7 @@ use crate::runtime::pool::server_conn::{
 };
 use crate::runtime::pool::server_login::{self, ServerGreeting, keep_notice, protocol, refused};
 use crate::runtime::pool::{ConnPool, PoolPurpose};
-use crate::runtime::shared::{ProxyShutdown, WorkerMessage};
+use crate::runtime::shared::{ProxyShutdown, WorkerId, WorkerMessage};
 use crate::runtime::tls_choice::{CertificateCheck, TlsAttempt, plan};
 use crate::runtime::worker::Worker;
 use std::cell::Cell;
@@ -211,21 +211,53 @@ async fn ask_as(
     (sql, end): (&str, QueryEnd),
     deadline: Instant,
 ) -> (ServerConn, Result<Rows, OpenError>) {
-    let ServerConn { mut conn, transport } = conn;
-    let ServerTransport { socket, home, pool, notices, jitter, passwords_generation } = *transport;
-    socket.set_task(w.reactor.current_task());
-    // A simple query drops the unnamed statement.
-    conn.unnamed = None;
-    let address = conn.status.address.clone();
-    let mut talk = MessageConn::over(socket, deadline);
-    let answer = talk.run(w, &address, (sql, end)).await;
-    let notices = Notices { last: std::mem::take(&mut talk.notices), ..notices };
-    let noted = talk.reports.iter().try_for_each(|body| conn.report(body)).map_err(|cause| flooded(&address, cause));
-    let answer = answer.and_then(|rows| noted.map(|()| rows));
-    let answer = answer.and_then(|rows| beyond_answer(&address, &talk.buffer).map_or(Ok(rows), Err));
-    let socket = talk.socket;
-    let transport = Box::new(ServerTransport { socket, home, pool, notices, jitter, passwords_generation });
-    (ServerConn { conn, transport }, answer)
+    let mut lent = ConnTalk::begin(w, conn, deadline);
+    let answer = lent.talk.run(w, &lent.address, (sql, end)).await;
+    lent.end(answer)
+}
+
+/// A server connection that a session has lent, whose messages are read one by one.
+pub struct ConnTalk {
+    pub talk: MessageConn,
+    pub address: ServerAddress,
+    conn: Box<Conn>,
+    home: WorkerId,
+    pool: Arc<ConnPool>,
+    notices: Notices,
+    jitter: u8,
+    passwords_generation: u64,
+}
+
+impl ConnTalk {
+    pub fn begin(w: &Worker, conn: ServerConn, deadline: Instant) -> ConnTalk {
+        let ServerConn { mut conn, transport } = conn;
+        let ServerTransport { socket, home, pool, notices, jitter, passwords_generation } = *transport;
+        socket.set_task(w.reactor.current_task());
+        // A simple query drops the unnamed statement.
+        conn.unnamed = None;
+        let address = conn.status.address.clone();
+        ConnTalk { talk: MessageConn::over(socket, deadline), address, conn, home, pool, notices, jitter, passwords_generation }
+    }
+
+    /// Runs a query. It may name things outside of `pg_catalog` whose schema and owner were checked. Not cancel safe.
+    pub async fn run(&mut self, w: &Worker, sql: &str) -> Result<Rows, OpenError> {
+        self.talk.query_by_name(w, &self.address, sql).await
+    }
+
+    pub fn status(&self) -> &Arc<ConnStatus> {
+        &self.conn.status
+    }
+
+    /// Gives the connection back, with an answer that is an error if the server has said more than that.
+    pub fn end<T>(self, answer: Result<T, OpenError>) -> (ServerConn, Result<T, OpenError>) {
+        let ConnTalk { mut talk, address, mut conn, home, pool, notices, jitter, passwords_generation } = self;
+        let notices = Notices { last: std::mem::take(&mut talk.notices), ..notices };
+        let noted = talk.reports.iter().try_for_each(|body| conn.report(body)).map_err(|cause| flooded(&address, cause));
+        let answer = answer.and_then(|value| noted.map(|()| value));
+        let answer = answer.and_then(|value| beyond_answer(&address, &talk.buffer).map_or(Ok(value), Err));
+        let transport = Box::new(ServerTransport { socket: talk.socket, home, pool, notices, jitter, passwords_generation });
+        (ServerConn { conn, transport }, answer)
+    }
 }
 
 /// Returns the error for bytes after an answer. A shutdown may be reported at any time.
@@ -430,7 +462,21 @@ impl MessageConn {
         }
         self.reports.clear();
         self.notices.clear();
-        self.ask_for(w, address, &out, &bounds::ANSWER).await?;
+        self.exchange(w, address, (&out, end)).await
+    }
+
+    /// Runs messages that end with a Sync, over a connection whose earlier reports are kept.
+    pub async fn run_messages(&mut self, w: &Worker, address: &ServerAddress, messages: &[u8]) -> Result<Rows, OpenError> {
+        self.exchange(w, address, (messages, QueryEnd::Ready)).await
+    }
+
+    async fn exchange(
+        &mut self,
+        w: &Worker,
+        address: &ServerAddress,
+        (messages, end): (&[u8], QueryEnd),
+    ) -> Result<Rows, OpenError> {
+        self.ask_for(w, address, messages, &bounds::ANSWER).await?;
         let mut rows = Vec::new();
         let mut error = None;
         loop {
