@@ -971,7 +971,8 @@ fn make_plan(s: &Session, statement: &Statement, place: TextPlace<'_>, certainty
     let path = classify::path_in(s, &catalog);
     let facts = PlanFacts { tables: &tables, catalog: &catalog, path: &path, certainty, prepared: &s.state.by_sql };
     let plan = plan_of(statement, text, &facts);
-    if known.sharding.indexes.is_doubtful() && matches!(plan, TextPlan::Cluster) && says_index(statement, text) {
+    let hangs_on_indexes = matches!(plan, TextPlan::Cluster | TextPlan::Refused(TextRefusal::Definition(_)));
+    if known.sharding.indexes.is_doubtful() && hangs_on_indexes && says_index(statement, text) {
         return Err(sharding::indexes_change().into());
     }
     Ok(plan)

@@ -327,8 +327,13 @@ impl GatherPlan {
         self.tables.iter().enumerate().flat_map(|(number, table)| table.places.iter().map(move |place| (number, table, place)))
     }
 
+    /// Takes the rows of other shards, and makes the tables that the statement reads. Its first row is the number of rows.
+    pub fn engine_text(&self) -> String {
+        format!("{}; {}", self.rest_text(), self.tables_text())
+    }
+
     /// Takes rows of all shards that the transaction has no part on, and counts what is there. Rights are those of the whole table.
-    pub fn rest_text(&self) -> String {
+    fn rest_text(&self) -> String {
         let mut text = "SET LOCAL search_path TO pg_catalog; ".to_owned();
         for (number, table) in self.tables.iter().enumerate() {
             let rest: Vec<&RowPlace> = table.places.iter().filter(|place| self.part_of(place).is_none()).collect();
@@ -353,7 +358,7 @@ impl GatherPlan {
 
     /// Makes the tables that the statement reads, under the client's `search_path`, in which temporary tables come first. Plans that were made before mean
     /// others.
-    pub fn tables_text(&self) -> String {
+    fn tables_text(&self) -> String {
         let mut text = String::new();
         for (number, table) in self.tables.iter().enumerate() {
             let (schema, name) = (quote_name(&table.schema), quote_name(&table.name));

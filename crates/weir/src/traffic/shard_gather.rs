@@ -16,7 +16,7 @@ use crate::runtime::pool::server_conn::{OpenError, ServerConn};
 use crate::runtime::pool::server_login::refused;
 use crate::runtime::worker::Worker;
 use crate::server::shard_gate::{GatePass, LOOK, hold_limit};
-use crate::traffic::gather_plan::{self, GatherPlan, PART_FAILED, ROWS_MAX};
+use crate::traffic::gather_plan::{self, GatherPlan, PART_FAILED, PLAIN_PLANS, ROWS_MAX};
 use crate::traffic::served::ServedSession;
 use crate::traffic::shard_snapshots::{cancelled, fault_of, lost_gate};
 use std::time::{Duration, Instant};
@@ -146,10 +146,8 @@ async fn copy_to(
     pass: Option<GatePass>,
 ) -> Result<Result<(), GatherFailure>, OpenError> {
     let w = served.w.clone();
-    if pass.is_some() {
-        engine.run(&w, LOOK).await?;
-    }
-    engine.run(&w, gather_plan::PLAIN_PLANS).await?;
+    let first = if pass.is_some() { format!("{PLAIN_PLANS}; {LOOK}") } else { PLAIN_PLANS.to_owned() };
+    engine.run(&w, &first).await?;
     let Some(scans) = scans(&w, engine, question).await? else { return Ok(Err(gather_plan::not_understood().into())) };
     if scans.is_empty() {
         return Ok(Ok(()));
@@ -167,12 +165,11 @@ async fn copy_to(
     if let Err(failure) = sent {
         return Ok(Err(failure));
     }
-    let counted = engine.run(&w, &plan.rest_text()).await?;
+    let counted = engine.run(&w, &plan.engine_text()).await?;
     let rows = counted.first().and_then(|row| row.first()?.as_deref()?.parse::<u64>().ok());
     if rows.is_none_or(|rows| rows > ROWS_MAX) {
         return Ok(Err(gather_plan::too_many_rows().into()));
     }
-    engine.run(&w, &plan.tables_text()).await?;
     match scans_left(&w, engine, question).await? {
         true => Ok(Err(cannot_gather("it reads them through a view, or names their schema").into())),
         false if served.s.handle.cancel_waits.get() => Ok(Err(cancelled().into())),
