@@ -21,7 +21,7 @@ use weir_demo::Programs;
 use crate::at_once::at_once;
 use crate::cargo::build_proxy;
 use differences::{Entry, Hunk};
-use sharded::Placing;
+use sharded::{Placing, Wishes};
 use sources::Suite;
 use stage::{Results, Way};
 
@@ -89,8 +89,11 @@ pub struct Arguments {
     #[arg(long, value_delimiter = ',', requires = "sharded")]
     files: Vec<String>,
     /// With --sharded: minutes of a run; scripts behind are left out, and named
-    #[arg(long, default_value_t = 15, requires = "sharded")]
+    #[arg(long, default_value_t = 30, requires = "sharded")]
     minutes: u64,
+    /// With --sharded: stages at a time, each with four servers and Weir
+    #[arg(long, default_value_t = 3, requires = "sharded")]
+    stages: usize,
 }
 
 /// Result of one mode.
@@ -118,8 +121,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 fn run_sharded(suite: &Suite, arguments: &Arguments) -> Result<()> {
     let program = build_proxy()?;
     let placings = arguments.placing.map_or_else(|| vec![Placing::Key, Placing::Node], |placing| vec![placing]);
-    let outcomes =
-        placings.into_iter().map(|placing| sharded::run(suite, &program, placing, &arguments.files, arguments.minutes));
+    let Arguments { files, minutes, stages, .. } = arguments;
+    let wishes = |placing| Wishes { placing, scripts: files, minutes: *minutes, stages: *stages };
+    let outcomes = placings.into_iter().map(|placing| sharded::run(suite, &program, wishes(placing)));
     // All run, whatever becomes of one.
     outcomes.collect::<Vec<_>>().into_iter().collect()
 }

@@ -788,10 +788,21 @@ fn begin_on_all(
     if matches!(place, TextPlace::Parse(prepared) if !prepared.user_types.is_empty()) {
         return Err(write_steps::cannot_spread("types of parameters must be PostgreSQL's own").into());
     }
+    if must_wait_for_defaults(s, w) {
+        return Ok(of_engine(s));
+    }
     if !write_steps::begin(s, w, (statement, shards, asks_time), end, parts)? {
         return Err(Unaimed::Hold);
     }
     write_steps::aim_again(s).unwrap_or_else(|| Ok(ShardTarget::Cluster.into())).map_err(Unaimed::from)
+}
+
+/// A transaction may go on to other shards unless it is serializable by a default, and nobody knows that while the catalog is read anew. Without a
+/// connection the session waits as if the statement were the engine's, and is then aimed again.
+#[cold]
+fn must_wait_for_defaults(s: &Session, w: &Context) -> bool {
+    let standing = engine_standing::engine_standing(s, w);
+    standing == EngineStanding::Waits(EngineLack::DefaultsUnread) && !s.has_server() && s.participants.is_none()
 }
 
 fn query_message(text: &[u8]) -> Vec<u8> {

@@ -31,7 +31,7 @@ pub fn engine_standing(s: &Session, w: &Context) -> EngineStanding {
 pub fn not_ready(s: &Session, lack: EngineLack) -> ErrorReport {
     let busy = |text: &str| {
         ErrorReport::error(sqlstate::CANNOT_CONNECT_NOW, text)
-            .detail("The statement reads rows of several shards.")
+            .detail("The statement is about rows of several shards.")
             .hint("Run the statement again.")
     };
     match lack {

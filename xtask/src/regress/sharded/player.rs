@@ -348,7 +348,7 @@ impl<'s> Player<'s> {
             return self.refused_in_block(turn, reason, heard);
         }
         match turn.verb {
-            Verb::Redefine => {
+            Verb::Redefine | Verb::Make => {
                 let names = self.tables.named_in(&turn.text);
                 if names.iter().any(|name| self.tables.is_spread(name)) && self.tables.gather(&names)? {
                     return self.both(turn);
@@ -366,7 +366,7 @@ impl<'s> Player<'s> {
                 }
                 Ok((None, heard.took_data || whole.took_data))
             }
-            Verb::Read | Verb::Code | Verb::Make | Verb::Everywhere | Verb::Other => {
+            Verb::Read | Verb::Code | Verb::Everywhere | Verb::Other => {
                 self.count_refusal(reason);
                 Ok((None, heard.took_data))
             }

@@ -38,6 +38,18 @@ pub struct Report {
 }
 
 impl Report {
+    /// Adds the outcomes of another stage.
+    pub fn add(&mut self, other: Report) {
+        self.scripts.extend(other.scripts);
+        self.played += other.played;
+        self.equal += other.equal;
+        self.renumbered += other.renumbered;
+        other.refused.into_iter().for_each(|(reason, count)| *self.refused.entry(reason).or_default() += count);
+        other.left_out.into_iter().for_each(|(reason, count)| *self.left_out.entry(reason).or_default() += count);
+        self.differing.extend(other.differing);
+        self.story += &other.story;
+    }
+
     pub fn refuse(&mut self, reason: &str) {
         *self.refused.entry(without_names(reason)).or_default() += 1;
     }

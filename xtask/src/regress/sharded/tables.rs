@@ -1,6 +1,7 @@
 //! Tables of a run: which are spread, if their rows are those of the server with all rows, and how they become that again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -69,18 +70,48 @@ pub struct Tables<'s> {
     known: BTreeMap<Name, Known>,
     /// Tables that were spread so far.
     count: usize,
+    pub counts: SpreadCounts,
+}
+
+/// How many tables were spread.
+#[derive(Debug, Default)]
+pub struct SpreadCounts {
+    sharded: usize,
+    reference: usize,
     /// Reasons for which tables stayed on shard 0, with how often.
-    pub plain: BTreeMap<String, usize>,
-    pub sharded: usize,
-    pub reference: usize,
+    plain: BTreeMap<String, usize>,
+}
+
+impl SpreadCounts {
+    fn count(&mut self, lying: &Lying) {
+        match lying {
+            Lying::Sharded => self.sharded += 1,
+            Lying::Reference => self.reference += 1,
+            Lying::Plain(why) => *self.plain.entry(why.clone()).or_default() += 1,
+        }
+    }
+
+    pub fn add(&mut self, other: &SpreadCounts) {
+        self.sharded += other.sharded;
+        self.reference += other.reference;
+        other.plain.iter().for_each(|(why, count)| *self.plain.entry(why.clone()).or_default() += count);
+    }
+
+    /// In lines.
+    pub fn shown(&self) -> String {
+        let mut text = format!("tables: {} sharded, {} reference\n", self.sharded, self.reference);
+        self.plain.iter().for_each(|(why, count)| {
+            let _ = writeln!(text, "{count:6} on shard 0 only: {why}");
+        });
+        text
+    }
 }
 
 impl<'s> Tables<'s> {
     pub fn new(stage: &'s Stage, placing: Placing) -> Result<Tables<'s>> {
         let (shards, whole) = stage.own()?;
         let asker = stage.weir("postgres", NOTICE_LIMIT)?;
-        let (known, plain) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Tables { stage, placing, shards, whole, asker, known, count: 0, plain, sharded: 0, reference: 0 })
+        Ok(Tables { stage, placing, shards, whole, asker, known: BTreeMap::new(), count: 0, counts: SpreadCounts::default() })
     }
 
     /// Spreads all tables that are new.
@@ -102,18 +133,10 @@ impl<'s> Tables<'s> {
             } else {
                 self.spread(&name, &key)?
             };
-            self.count(&lying);
+            self.counts.count(&lying);
             self.known.insert(name, Known { oid, lying });
         }
         Ok(())
-    }
-
-    fn count(&mut self, lying: &Lying) {
-        match lying {
-            Lying::Sharded => self.sharded += 1,
-            Lying::Reference => self.reference += 1,
-            Lying::Plain(why) => *self.plain.entry(why.clone()).or_default() += 1,
-        }
     }
 
     /// Spreads a table by the product's own command, with the rows of the server that has all.

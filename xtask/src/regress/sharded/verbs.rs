@@ -11,7 +11,7 @@ pub enum Verb {
     Write,
     /// Runs code that may change rows, and make tables.
     Code,
-    /// Makes tables.
+    /// Makes tables: if Weir refuses, those that it names are gathered, too.
     Make,
     /// Changes or drops tables: if Weir refuses, the tables are gathered on shard 0 first.
     Redefine,
