@@ -88,6 +88,9 @@ pub struct Arguments {
     /// With --sharded: only these scripts (comma separated)
     #[arg(long, value_delimiter = ',', requires = "sharded")]
     files: Vec<String>,
+    /// With --sharded: a folder with the suite's folders `sql` and `data`, for servers whose suite Debian does not have
+    #[arg(long, requires = "sharded")]
+    suite: Option<PathBuf>,
     /// With --sharded: minutes of a run; scripts behind are left out, and named
     #[arg(long, default_value_t = 30, requires = "sharded")]
     minutes: u64,
@@ -107,10 +110,11 @@ pub struct Outcome {
 
 /// Runs and compares. Error: something differs that is not explained, or could not be run.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let suite = prepare()?;
     if arguments.sharded {
+        let suite = arguments.suite.as_ref().map_or_else(prepare, |folder| sources::of_folder(&Programs::find()?, folder))?;
         return run_sharded(&suite, arguments);
     }
+    let suite = prepare()?;
     let outcomes = compare(&suite, arguments)?;
     if outcomes.iter().any(|outcome| outcome.failed > 0) {
         bail!("answers through Weir differ from those of a direct connection");

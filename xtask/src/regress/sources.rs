@@ -80,6 +80,15 @@ pub fn fetch(programs: &Programs) -> Result<Suite> {
     Ok(Suite { programs: programs.clone(), driver, input: place.join("input"), libraries: place.join("lib"), modules })
 }
 
+/// A suite that somebody has laid into a folder, without a driver and modules. Libraries of its tests may lie in its folder `lib`.
+pub fn of_folder(programs: &Programs, folder: &Path) -> Result<Suite> {
+    ensure!(folder.join("sql/test_setup.sql").exists(), "{} is no suite: it has no sql/test_setup.sql", folder.display());
+    let libraries = folder.join("lib");
+    fs::create_dir_all(&libraries)?;
+    let input = fs::canonicalize(folder)?;
+    Ok(Suite { programs: programs.clone(), driver: PathBuf::new(), input, libraries, modules: Vec::new() })
+}
+
 /// `library`: where the server's own modules are.
 fn fetch_into(place: &Path, major: u32, library: &Path) -> Result<()> {
     let (input, libraries) = (place.join("input"), place.join("lib"));

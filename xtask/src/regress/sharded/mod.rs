@@ -71,7 +71,11 @@ const SCRIPTS: &str = "select select_distinct select_distinct_on select_implicit
     prepare prepared_xacts portals portals_p2 transactions constraints create_index btree_index hash_index index_including generated identity foreign_key alter_table \
     triggers rules updatable_views create_view create_table_like plancache rangefuncs rowtypes domain enum rangetypes multirangetypes inet macaddr \
     functional_deps join_hash incremental_sort tsrf tidscan equivclass memoize inherit partition_join partition_prune partition_aggregate temp \
-    sequence namespace privileges";
+    sequence namespace privileges rowsecurity plpgsql tsearch tstypes create_misc create_table create_function_sql create_procedure expressions \
+    errors typed_table matview fast_default indexing gin gist brin spgist regex geometry point box money macaddr8 pg_lsn oid jsonpath jsonb_jsonpath \
+    select_parallel combocid tablesample tuplesort cluster collate bitmapops hash_part hash_func misc_functions xml advisory_lock txid xid random \
+    numerology numeric_big unicode replica_identity reloptions generated_stored generated_virtual sqljson sqljson_queryfuncs sqljson_jsontable \
+    without_overlaps predicate copyencoding";
 
 /// Choices of a run.
 #[derive(Debug, Clone, Copy)]

@@ -17,7 +17,7 @@ use super::report::{Differing, Report, shown};
 use super::script::{End, Script, Statement, Step, interpolated, joined_arguments};
 use super::stage::Stage;
 use super::tables::{Name, Tables};
-use super::verbs::{self, Verb};
+use super::verbs::{self, SUPERUSER, Verb};
 
 /// Of one statement. The longest of the suite takes a few seconds on one server.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(20);
@@ -56,9 +56,9 @@ impl<'s> Player<'s> {
         Ok(Player {
             stage,
             input,
-            weir: stage.weir("postgres", STATEMENT_LIMIT)?,
-            whole: stage.whole("postgres", STATEMENT_LIMIT)?,
-            user: "postgres".to_owned(),
+            weir: stage.weir(SUPERUSER, STATEMENT_LIMIT)?,
+            whole: stage.whole(SUPERUSER, STATEMENT_LIMIT)?,
+            user: SUPERUSER.to_owned(),
             status: 'I',
             tables,
             variables: BTreeMap::new(),
@@ -74,7 +74,7 @@ impl<'s> Player<'s> {
         let text = String::from_utf8_lossy(&fs::read(&path).with_context(|| path.display().to_string())?).into_owned();
         name.clone_into(&mut self.script);
         self.variables.clear();
-        self.connect("postgres")?;
+        self.connect(SUPERUSER)?;
         let mut script = Script::new(&text);
         let mut branches = Vec::new();
         while let Some(step) = script.step() {
@@ -95,7 +95,7 @@ impl<'s> Player<'s> {
 
     /// Ends what is open, compares all rows.
     fn end_script(&mut self) -> Result<()> {
-        self.connect("postgres")?;
+        self.connect(SUPERUSER)?;
         self.tables.discover()?;
         let turn = Turn { line: 0, text: format!("-- rows at the end of {}", self.script), data: Vec::new(), verb: Verb::Write };
         let names = self.tables.names();
@@ -108,6 +108,16 @@ impl<'s> Player<'s> {
         user.clone_into(&mut self.user);
         self.status = 'I';
         self.written.clear();
+        Ok(())
+    }
+
+    /// A user who cannot log in is not played.
+    fn connect_or_stay(&mut self, user: &str) -> Result<()> {
+        let _ = write!(self.report.story, "\n{}: as {user}\n", self.script);
+        if self.connect(user).is_err() {
+            self.report.leave_out("a user who cannot log in");
+            self.connect(SUPERUSER)?;
+        }
         Ok(())
     }
 
@@ -137,11 +147,8 @@ impl<'s> Player<'s> {
             }
             "getenv" => self.get_environment(rest),
             "c" | "connect" => {
-                let user = rest.split_whitespace().nth(1).unwrap_or("postgres").to_owned();
-                if self.connect(&user).is_err() {
-                    self.report.leave_out("a user who cannot log in");
-                    self.connect("postgres")?;
-                }
+                let user = rest.split_whitespace().nth(1).unwrap_or(SUPERUSER).to_owned();
+                self.connect_or_stay(&user)?;
             }
             "copy" => {
                 self.report.leave_out("a command of psql");
@@ -172,6 +179,9 @@ impl<'s> Player<'s> {
             return Ok(());
         }
         let text = interpolated(&statement.text, &self.variables);
+        if let Some(user) = verbs::session_user(&text).filter(|_| self.status == 'I') {
+            return self.connect_or_stay(&user);
+        }
         let is_copy = verbs::is_copy_from_client(&text);
         let data = if is_copy { script.data_ahead().unwrap_or_default().as_bytes().to_vec() } else { Vec::new() };
         let Some(turn) = self.turn(statement.line, text, data) else {
@@ -325,21 +335,22 @@ impl<'s> Player<'s> {
 
     /// Compares rows of tables, and makes them equal again.
     fn compare_tables(&mut self, turn: &Turn, names: BTreeSet<Name>) -> Result<()> {
-        for name in names {
-            if self.tables.is_equal(&name)? {
-                continue;
-            }
+        for name in self.tables.unequal(&names)? {
             if self.tables.has_own_values(&name) {
                 self.report.renumbered += 1;
             } else {
                 let text = format!("rows of {}.{}\n", name.schema, name.table);
                 self.differ(turn, Difference::Table, text.clone(), text);
             }
-            if let Err(error) = self.tables.repair(&name) {
-                let _ = writeln!(self.report.story, "   cannot be repaired: {error:#}");
-            }
+            self.repair(&name);
         }
         Ok(())
+    }
+
+    fn repair(&mut self, name: &Name) {
+        if let Err(error) = self.tables.repair(name) {
+            let _ = writeln!(self.report.story, "   cannot be repaired: {error:#}");
+        }
     }
 
     /// Weir has refused a text.
@@ -359,11 +370,9 @@ impl<'s> Player<'s> {
             Verb::Write => {
                 self.count_refusal(reason);
                 let whole = self.ask_whole(turn)?;
-                for name in self.tables.reached_by(&turn.text) {
-                    if !self.tables.is_equal(&name)? {
-                        self.tables.repair(&name)?;
-                    }
-                }
+                // Rules, triggers and foreign keys change tables that the text does not name.
+                let names = self.tables.names();
+                self.tables.unequal(&names)?.iter().for_each(|name| self.repair(name));
                 Ok((None, heard.took_data || whole.took_data))
             }
             Verb::Read | Verb::Code | Verb::Everywhere | Verb::Other => {

@@ -13,6 +13,8 @@ use super::tokens;
 
 /// Weir notices a change within a second.
 const NOTICE_LIMIT: Duration = Duration::from_secs(10);
+/// A look that began before the change does not know it.
+const LOOK_AGAIN: Duration = Duration::from_millis(300);
 
 /// Tables that scripts make: number, schema, name, why they cannot be spread, and their key, if they can.
 const ORDINARY: &str = "SELECT c.oid, n.nspname, c.relname,
@@ -217,24 +219,20 @@ impl<'s> Tables<'s> {
         self.known.keys().filter(|name| words.contains(&name.table)).cloned().collect()
     }
 
-    /// Tables that a write may change: those that its text names, partitions, and tables that inherit.
-    pub fn reached_by(&self, text: &str) -> BTreeSet<Name> {
-        let is_below = |known: &Known| matches!(&known.lying, Lying::Plain(why) if why.starts_with("it is a partition") || why == "it inherits");
-        let below = self.known.iter().filter(|(_, known)| is_below(known)).map(|(name, _)| name.clone());
-        self.named_in(text).into_iter().chain(below).collect()
-    }
-
     /// All tables.
     pub fn names(&self) -> BTreeSet<Name> {
         self.known.keys().cloned().collect()
     }
 
-    /// Weir looks at once after a defining statement.
+    /// Weir looks at once after a defining statement. A look costs more than a question.
     fn wait_until_known(&mut self, name: &Name, is_wanted: bool) -> Result<()> {
         let until = Instant::now() + NOTICE_LIMIT;
-        let mut said = String::new();
+        let (mut said, mut look_at) = (String::new(), Instant::now());
         while Instant::now() < until {
-            self.asker.ask("CREATE SCHEMA IF NOT EXISTS public", &[]).context("Weir")?;
+            if Instant::now() >= look_at {
+                self.asker.ask("CREATE SCHEMA IF NOT EXISTS public", &[]).context("Weir")?;
+                look_at = Instant::now() + LOOK_AGAIN;
+            }
             let rows = self.asker.rows("SHOW pool_shard_tables")?;
             let cell = |row: &[Option<String>], at: usize| row.get(at).cloned().flatten().unwrap_or_default();
             let row = rows.iter().find(|row| cell(row, 0) == name.schema && cell(row, 1) == name.table);
@@ -252,22 +250,32 @@ impl<'s> Tables<'s> {
         bail!("Weir does not notice that {} is spread or not: {said}", name.quoted())
     }
 
-    /// True if all shards together have the rows of the server that has all.
-    pub fn is_equal(&mut self, name: &Name) -> Result<bool> {
-        let text = format!(
-            "SELECT count(*), coalesce(sum(hashtextextended(whole_row::text, 0)), 0) FROM ONLY {} whole_row",
-            name.quoted()
-        );
-        let Some(known) = self.known.get(name) else { return Ok(true) };
-        let Ok(whole) = sums(&mut self.whole, &text) else { return Ok(true) };
-        let servers = if matches!(known.lying, Lying::Plain(_)) { 1 } else { SHARDS };
-        let Ok(parts) = self.shards[..servers].iter_mut().map(|shard| sums(shard, &text)).collect::<Result<Vec<_>>>() else {
-            return Ok(false);
+    /// Tables of which the shards together do not have the rows of the server that has all.
+    pub fn unequal(&mut self, names: &BTreeSet<Name>) -> Result<Vec<Name>> {
+        let names: Vec<&Name> = names.iter().filter(|name| self.known.contains_key(name)).collect();
+        let whole = all_sums(&mut self.whole, &names)?;
+        // A table that the other side lacks has no rows to compare.
+        let names: Vec<&Name> = names.into_iter().filter(|name| whole.contains_key(name)).collect();
+        let is_plain = |name: &&Name| self.known.get(name).is_some_and(|known| matches!(known.lying, Lying::Plain(_)));
+        let spread: Vec<&Name> = names.iter().copied().filter(|name| !is_plain(name)).collect();
+        let mut parts = Vec::new();
+        for (at, shard) in self.shards.iter_mut().enumerate() {
+            parts.push(all_sums(shard, if at == 0 { &names } else { &spread })?);
+        }
+        let is_equal = |name: &Name| {
+            let Some(lying) = self.known.get(name).map(|known| &known.lying) else { return true };
+            let wanted = whole.get(name);
+            let of_shards = || parts.iter().map(|part| part.get(name));
+            match lying {
+                Lying::Plain(_) => parts[0].get(name) == wanted,
+                Lying::Reference => of_shards().all(|part| part == wanted),
+                Lying::Sharded => {
+                    let sum = of_shards().try_fold((0, 0), |sum, part| part.map(|part| (sum.0 + part.0, sum.1 + part.1)));
+                    sum.as_ref() == wanted
+                }
+            }
         };
-        Ok(match known.lying {
-            Lying::Sharded => parts.iter().fold((0, 0), |sum, part| (sum.0 + part.0, sum.1 + part.1)) == whole,
-            Lying::Reference | Lying::Plain(_) => parts.iter().all(|part| *part == whole),
-        })
+        Ok(names.into_iter().filter(|name| !is_equal(name)).cloned().collect())
     }
 
     /// True if rows get numbers or times that each server gives by itself.
@@ -347,10 +355,36 @@ impl<'s> Tables<'s> {
     }
 }
 
-fn sums(server: &mut Client, text: &str) -> Result<(i128, i128)> {
-    let row = server.rows(text)?.into_iter().next().unwrap_or_default();
-    let number = |at: usize| row.get(at).cloned().flatten().and_then(|cell| cell.parse().ok()).context("no number");
-    Ok((number(0)?, number(1)?))
+/// Number and sum of hashes of a table's rows.
+type Sums = (i128, i128);
+
+/// Of all tables that the server has, by one question if it has all of them. The schemas of rows differ, so that each row counts as text.
+fn all_sums(server: &mut Client, names: &[&Name]) -> Result<BTreeMap<Name, Sums>> {
+    if names.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let part = |(at, name): (usize, &&Name)| {
+        let quoted = name.quoted();
+        format!("SELECT {at}, count(*), coalesce(sum(hashtextextended(whole_row::text, 0)), 0) FROM ONLY {quoted} whole_row")
+    };
+    let text = names.iter().enumerate().map(part).collect::<Vec<_>>().join(" UNION ALL ");
+    let answer = server.ask(&text, &[])?.answer;
+    if answer.failure.is_some() {
+        let [_] = names else {
+            let (one, other) = names.split_at(names.len() / 2);
+            let mut all = all_sums(server, one)?;
+            all.extend(all_sums(server, other)?);
+            return Ok(all);
+        };
+        return Ok(BTreeMap::new());
+    }
+    let rows = answer.parts.into_iter().flat_map(|part| part.rows);
+    rows.map(|row| {
+        let number = |at: usize| row.get(at).cloned().flatten().and_then(|cell| cell.parse::<i128>().ok()).context("no number");
+        let at = usize::try_from(number(0)?).context("no place")?;
+        Ok(((*names.get(at).context("no table")?).clone(), (number(1)?, number(2)?)))
+    })
+    .collect()
 }
 
 /// The condition by which a shard takes rows.

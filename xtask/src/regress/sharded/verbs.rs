@@ -2,6 +2,9 @@
 
 use super::tokens::{self, Kind, Token};
 
+/// As whom the scripts run.
+pub const SUPERUSER: &str = "postgres";
+
 /// Effect of a text, as far as the harness reacts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
@@ -108,6 +111,22 @@ pub fn dropped_schema(text: &str) -> Option<String> {
     rest.iter().find(|token| !token.is_word("if") && !token.is_word("exists"))?.name()
 }
 
+/// The user of a `SET SESSION AUTHORIZATION`, as whom a login then stands for it.
+pub fn session_user(text: &str) -> Option<String> {
+    let tokens = tokens::all(text);
+    let [set, session, authorization, rest @ ..] = tokens.as_slice() else { return None };
+    if !session.is_word("session") || !authorization.is_word("authorization") {
+        return None;
+    }
+    let user = match rest {
+        [] if set.is_word("reset") => SUPERUSER.to_owned(),
+        [default] if set.is_word("set") && default.is_word("default") => SUPERUSER.to_owned(),
+        [name] if set.is_word("set") => name.name().unwrap_or_else(|| name.text.trim_matches('\'').to_owned()),
+        _ => return None,
+    };
+    Some(user)
+}
+
 /// Why a statement is not played: settings in which the engine answers nothing, or which are about the machine.
 pub fn left_out_reason(text: &str) -> Option<&'static str> {
     let tokens = tokens::all(text);
@@ -116,7 +135,7 @@ pub fn left_out_reason(text: &str) -> Option<&'static str> {
     match words.as_slice() {
         ["set", "extra_float_digits", ..] => Some("a setting in which the engine answers nothing"),
         ["vacuum" | "checkpoint" | "listen" | "notify" | "load", ..] => Some("about the server, not about rows"),
-        ["set", "session", "authorization"] => Some("another user for the session"),
+        ["set" | "reset", "session", "authorization"] => Some("another user for the session, within a transaction"),
         [_, "tablespace" | "publication" | "subscription" | "database" | "system" | "event", ..] => {
             Some("about the server, not about rows")
         }
@@ -140,6 +159,20 @@ mod tests {
             ("begin; insert into t values (1)", Verb::Make),
         ] {
             assert_eq!(verb(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn another_user_of_the_session_is_known() {
+        for (text, expected) in [
+            ("SET SESSION AUTHORIZATION regress_a", Some("regress_a")),
+            ("set session authorization 'regress_a'", Some("regress_a")),
+            ("set session authorization default", Some("postgres")),
+            ("RESET SESSION AUTHORIZATION", Some("postgres")),
+            ("set session characteristics as transaction read only", None),
+            ("set role regress_a", None),
+        ] {
+            assert_eq!(session_user(text).as_deref(), expected, "{text}");
         }
     }
 
