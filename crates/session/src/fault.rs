@@ -41,6 +41,7 @@ pub mod sqlstate {
     pub const INVALID_PASSWORD: &str = "28P01";
     pub const SERIALIZATION_FAILURE: &str = "40001";
     pub const UNDEFINED_STATEMENT: &str = "26000";
+    pub const INVALID_COLUMN_REFERENCE: &str = "42P10";
     pub const DUPLICATE_STATEMENT: &str = "42P05";
     pub const UNDEFINED_DATABASE: &str = "3D000";
     pub const UNDEFINED_OBJECT: &str = "42704";

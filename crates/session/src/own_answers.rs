@@ -278,7 +278,7 @@ pub fn is_ours<'a>(s: &Session, w: &Context, statement: &'a Statement) -> Option
         LocalStatement::Savepoint(_) => savepoints::answers(s, w).then_some(local),
         LocalStatement::Deallocate(name) => {
             let name = name.as_bytes();
-            let is_by_sql = || s.state.by_sql.has(name) && may_drop_by_sql(s);
+            let is_by_sql = || s.state.by_sql.has(name) && (may_drop_by_sql(s) || is_not_here(s, name));
             (s.status() != FAILED && (s.statements.named.contains_key(name) || is_by_sql())).then_some(local)
         }
         LocalStatement::DeallocateAll => {
@@ -300,6 +300,12 @@ pub fn is_ours<'a>(s: &Session, w: &Context, statement: &'a Statement) -> Option
 fn may_drop_by_sql(s: &Session) -> bool {
     // After DROP TABLE one of them may be missing there.
     s.status() == IDLE && !s.is_unsure() && !s.state.by_mode && !s.state.by_sql.is_bound()
+}
+
+/// True if the server connection of another shard lacks the statement, which stands on shard 0.
+fn is_not_here(s: &Session, name: &[u8]) -> bool {
+    let lacks = s.sharding.here() != 0 && s.conn().is_some_and(|conn| !conn.by_sql.has(name));
+    lacks && !s.is_unsure() && !s.state.by_mode && !s.state.by_sql.is_bound()
 }
 
 #[cfg(test)]

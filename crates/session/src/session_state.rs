@@ -13,7 +13,7 @@ use crate::fault::ErrorReport;
 use crate::metrics::WorkerCounter;
 use crate::replies::ExpectedReply;
 use crate::session::{FAILED, IDLE, Session, SessionServer};
-use crate::session_state::by_sql::{ConnDependency, RestoreQuery, SqlPreparedStatement};
+use crate::session_state::by_sql::{BySql, ConnDependency, RestoreQuery, SqlPreparedStatement};
 use crate::session_state::client_settings::SettingValues;
 use crate::session_state::held_state::{HeldState, SettingCommand};
 pub use crate::session_state::hidden_state::note_analysed;
@@ -639,7 +639,9 @@ fn take_statements(s: &mut Session, w: &Context, listed: Vec<(String, String)>, 
         let query = weir_sql::prepared_query(&text).map(Box::from);
         SqlPreparedStatement { name, text, settings: settings.clone(), query, later, bound }
     };
-    let now = s.state.by_sql.of_list(cut.into_iter(), make);
+    let listed = s.state.by_sql.of_list(cut.into_iter(), make);
+    let on_conn = s.conn().map(|conn| conn.by_sql.clone()).unwrap_or_default();
+    let now = listed.clone().and_absent(&s.state.by_sql, &on_conn);
     if now != *s.state.by_sql {
         s.state.by_sql = if now.is_empty() { w.shared.no_statements.clone() } else { Arc::new(now) };
     }
@@ -647,7 +649,7 @@ fn take_statements(s: &mut Session, w: &Context, listed: Vec<(String, String)>, 
         if s.state.by_sql.is_bound() {
             upstream.left.found.add(StateKind::Prepare);
         }
-        conn.by_sql = s.state.by_sql.clone();
+        conn.by_sql = if listed == *s.state.by_sql { s.state.by_sql.clone() } else { Arc::new(listed) };
     }
     true
 }
@@ -736,9 +738,10 @@ fn send_settings(s: &mut Session, w: &Context, sql: &str) {
 
 #[cold]
 fn bring_statements(s: &mut Session, w: &Context) {
+    let Some(wanted) = wanted_statements(s) else { return };
     let Some(SessionServer { conn, .. }) = &mut s.server else { return };
-    let had = std::mem::replace(&mut conn.by_sql, s.state.by_sql.clone());
-    for change in had.change_to(&s.state.by_sql, &s.state.settings) {
+    let had = std::mem::replace(&mut conn.by_sql, wanted.clone());
+    for change in had.change_to(&wanted, &s.state.settings) {
         match change {
             RestoreQuery::Settings(sql) => send_settings(s, w, &sql),
             RestoreQuery::Deallocate(sql) => {
@@ -753,6 +756,17 @@ fn bring_statements(s: &mut Session, w: &Context) {
             }
         }
     }
+}
+
+/// Statements prepared by SQL that the server connection should have. `None`: it has them. An EXECUTE goes to the primary of shard 0: other shards and
+/// the engine may lack the tables, and only drop those of other sessions.
+fn wanted_statements(s: &Session) -> Option<Arc<BySql>> {
+    let conn = s.conn()?;
+    if s.sharding.here() == 0 {
+        return Some(s.state.by_sql.clone());
+    }
+    let shared = s.state.by_sql.shared_with(&conn.by_sql);
+    (shared != *conn.by_sql).then(|| Arc::new(shared))
 }
 
 fn note_brought(s: &mut Session, entry: Option<Arc<SqlPreparedStatement>>) {

@@ -96,24 +96,47 @@ impl BySql {
             known.cloned().unwrap_or_else(|| Arc::new(make(name, text)))
         });
         let mut entries: Vec<_> = entries.collect();
-        let age = |entry: &Arc<SqlPreparedStatement>| {
-            self.entries.iter().position(|known| Arc::ptr_eq(known, entry)).unwrap_or(usize::MAX)
-        };
-        entries.sort_by_key(age);
+        entries.sort_by_key(|entry| self.age(entry));
         BySql { entries }
+    }
+
+    /// Adds those of the session that its server connection never had. `had`: the session's, in order.
+    #[must_use]
+    pub fn and_absent(mut self, had: &BySql, on_conn: &BySql) -> BySql {
+        for entry in &had.entries {
+            if !on_conn.has_entry(entry) && !self.has(entry.name.as_bytes()) {
+                self.entries.push(entry.clone());
+            }
+        }
+        self.entries.sort_by_key(|entry| had.age(entry));
+        self
+    }
+
+    /// Those that the other set has, too.
+    #[must_use]
+    pub fn shared_with(&self, other: &BySql) -> BySql {
+        BySql { entries: self.entries.iter().filter(|entry| other.has_entry(entry)).cloned().collect() }
+    }
+
+    fn has_entry(&self, entry: &Arc<SqlPreparedStatement>) -> bool {
+        self.entries.iter().any(|own| Arc::ptr_eq(own, entry))
+    }
+
+    /// Its place in the order; new ones are the last.
+    fn age(&self, entry: &Arc<SqlPreparedStatement>) -> usize {
+        self.entries.iter().position(|known| Arc::ptr_eq(known, entry)).unwrap_or(usize::MAX)
     }
 
     /// Each query is sent by itself. `now`: the settings on the server connection.
     pub fn change_to(&self, wanted: &BySql, now: &Arc<SettingValues>) -> Vec<RestoreQuery> {
         let mut changes = Vec::new();
-        let has = |all: &BySql, entry: &Arc<SqlPreparedStatement>| all.entries.iter().any(|other| Arc::ptr_eq(other, entry));
-        for gone in self.entries.iter().filter(|entry| !has(wanted, entry)) {
+        for gone in self.entries.iter().filter(|entry| !wanted.has_entry(entry)) {
             let mut sql = String::from("DEALLOCATE ");
             identifier(&mut sql, &gone.name);
             changes.push(RestoreQuery::Deallocate(sql));
         }
         let mut settings = now.clone();
-        for new in wanted.entries.iter().filter(|entry| !has(self, entry)) {
+        for new in wanted.entries.iter().filter(|entry| !self.has_entry(entry)) {
             if !Arc::ptr_eq(&settings, &new.settings) && settings.meaning() != new.settings.meaning() {
                 changes.push(RestoreQuery::Settings(settings.change_to(&new.settings)));
                 settings = new.settings.clone();
@@ -179,6 +202,18 @@ mod tests {
         assert_eq!((both.query_of("B"), both.query_of("b")), (Some("B"), None));
         assert_eq!(both.without(b"B"), first);
         assert!(!both.is_bound() && set(&both, &["a", "bound"], &plain).is_bound());
+    }
+
+    #[test]
+    fn a_statement_that_a_connection_never_had_stays_the_sessions() {
+        let plain = Arc::new(SettingValues::default());
+        let had = set(&BySql::default(), &["a", "b"], &plain);
+        let on_conn = had.without(b"a");
+        let made = set(&had, &["b", "c"], &plain).and_absent(&had, &on_conn);
+        assert_eq!(made.entries.iter().map(|entry| &*entry.name).collect::<Vec<_>>(), ["a", "b", "c"]);
+        assert_eq!(had.shared_with(&on_conn), on_conn);
+        let dropped = BySql::default().and_absent(&had, &had);
+        assert!(dropped.is_empty(), "the connection had them, and has dropped them");
     }
 
     #[test]

@@ -101,7 +101,8 @@ pub fn aim(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Option<M
         _ if engine_snapshots::has_failed_block(s) => Ok(ShardTarget::Engine.into()),
         StatementMessage::Query(statement) => of_query(s, w, statement),
         StatementMessage::Bind { prepared, statement } => of_bind(s, w, prepared, statement),
-        // No text is known: the session's own connection has it.
+        // No text is known. One prepared by SQL stands on shard 0, else the session's own connection has it.
+        StatementMessage::BindUnknown(_) if !s.state.by_sql.is_empty() => Ok(ShardTarget::Cluster.into()),
         StatementMessage::BindUnknown(_) => Ok(ShardTarget::Any.into()),
         StatementMessage::Call(_) => of_call(s),
         StatementMessage::Parse(_) | StatementMessage::Execute | StatementMessage::Garbled => return None,
@@ -706,11 +707,11 @@ fn copy_table(s: &mut Session, w: &Context, engine: &Result<EngineFit, NoEngine>
     }
     let written = with_facts(s, |facts| {
         let text = std::str::from_utf8(TextPlace::Message.text(s).unwrap_or_default()).unwrap_or_default();
-        copy_of_query(text, |copy| facts.copied_columns(&copy.relation))
+        copy_of_query(text, |copy| facts.table_columns(&copy.relation))
     });
     let written = match written {
         Some(Ok(written)) => written,
-        Some(Err(obstacle)) => return Err(sharding::cannot_copy(obstacle.words()).into()),
+        Some(Err(obstacle)) => return Err(obstacle.report().into()),
         None => return Err(unknown(s).into()),
     };
     if !written.is_ascii() && s.recoding() != EncodingEffect::None {

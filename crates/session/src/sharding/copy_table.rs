@@ -1,30 +1,51 @@
 //! `COPY table TO STDOUT` of a sharded table, written as the COPY of a query: the engine's tables are partitioned, and PostgreSQL copies only queries of
 //! such.
 
+use crate::fault::{ErrorReport, sqlstate};
+use crate::sharding;
 use weir_sql::copy_to::{CopyOption, CopyOptionValue, CopyTo, copy_to};
 use weir_wire::write::{identifier, literal};
 
 /// Why a table is not copied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CopyTableObstacle {
     Unread,
     /// PostgreSQL takes a name twice in a query, and refuses it here.
     ColumnTwice,
+    /// PostgreSQL takes it in a query, and refuses it here.
+    ColumnGenerated(String),
 }
 
 impl CopyTableObstacle {
-    pub fn words(self) -> &'static str {
+    pub fn report(&self) -> ErrorReport {
         match self {
-            CopyTableObstacle::Unread => "its options are not read",
-            CopyTableObstacle::ColumnTwice => "a column is named twice",
+            CopyTableObstacle::Unread => sharding::cannot_copy("its options are not read"),
+            CopyTableObstacle::ColumnTwice => sharding::cannot_copy("a column is named twice"),
+            // PostgreSQL's own words (`CopyGetAttnums`).
+            CopyTableObstacle::ColumnGenerated(name) => {
+                ErrorReport::error(sqlstate::INVALID_COLUMN_REFERENCE, format!("column \"{name}\" is a generated column"))
+                    .detail("Generated columns cannot be used in COPY.")
+            }
         }
     }
 }
 
-/// `columns_of`: those that are copied if the text names none.
-pub fn copy_of_query(text: &str, columns_of: impl Fn(&CopyTo) -> Vec<String>) -> Result<String, CopyTableObstacle> {
+/// Columns of a table, in order.
+#[derive(Clone, Debug, Default)]
+pub struct TableColumns {
+    /// Those that a COPY without names of columns has.
+    pub copied: Vec<String>,
+    pub generated: Vec<String>,
+}
+
+/// `columns_of`: the table that the text names.
+pub fn copy_of_query(text: &str, columns_of: impl Fn(&CopyTo) -> TableColumns) -> Result<String, CopyTableObstacle> {
     let copy = copy_to(text).ok_or(CopyTableObstacle::Unread)?;
-    let columns = if copy.columns.is_empty() { columns_of(&copy) } else { copy.columns.clone() };
+    let TableColumns { copied, generated } = columns_of(&copy);
+    if let Some(name) = copy.columns.iter().find(|name| generated.contains(name)) {
+        return Err(CopyTableObstacle::ColumnGenerated(name.clone()));
+    }
+    let columns = if copy.columns.is_empty() { copied } else { copy.columns.clone() };
     if columns.iter().enumerate().any(|(at, name)| columns[..at].contains(name)) {
         return Err(CopyTableObstacle::ColumnTwice);
     }
@@ -77,6 +98,10 @@ fn names(out: &mut String, list: &[String]) {
 mod tests {
     use super::*;
 
+    fn columns() -> TableColumns {
+        TableColumns { copied: vec!["a".to_owned(), "B".to_owned()], generated: vec!["g".to_owned()] }
+    }
+
     #[test]
     fn the_copy_of_a_query_has_the_columns_and_options_of_the_copy_of_its_table() {
         for (text, expected) in [
@@ -95,11 +120,13 @@ mod tests {
             ),
             ("copy binary t to stdout", "COPY (SELECT \"a\", \"B\" FROM \"t\") TO STDOUT (\"format\" 'binary')"),
         ] {
-            let written = copy_of_query(text, |_| vec!["a".to_owned(), "B".to_owned()]);
+            let written = copy_of_query(text, |_| columns());
             assert_eq!(written.as_deref(), Ok(expected), "{text}");
             assert!(weir_sql::key_terms(expected).is_ok(), "{expected}");
         }
-        assert_eq!(copy_of_query("copy t (a, a) to stdout", |_| Vec::new()), Err(CopyTableObstacle::ColumnTwice));
-        assert_eq!(copy_of_query("copy t from stdin", |_| Vec::new()), Err(CopyTableObstacle::Unread));
+        assert_eq!(copy_of_query("copy t (a, a) to stdout", |_| columns()), Err(CopyTableObstacle::ColumnTwice));
+        let generated = copy_of_query("copy t (a, g) to stdout", |_| columns()).unwrap_err();
+        assert_eq!(generated.report().sqlstate, "42P10");
+        assert_eq!(copy_of_query("copy t from stdin", |_| columns()), Err(CopyTableObstacle::Unread));
     }
 }

@@ -1,6 +1,7 @@
 //! The meaning of a text's names for its plan.
 
 use crate::session_state::by_sql::BySql;
+use crate::sharding::copy_table::TableColumns;
 use weir_catalog::{Catalog, SearchPath};
 use weir_shard::{RelationKind, ShardTables, ShardedRelation};
 use weir_sql::facts::QualifiedName;
@@ -54,10 +55,11 @@ impl PlanFacts<'_> {
         }
     }
 
-    /// Columns of a sharded table that a COPY without names of columns has, in order.
-    pub(super) fn copied_columns(&self, table: &QualifiedName) -> Vec<String> {
-        let Some((whole, ShardedRelation::Sharded(table))) = self.relation(table) else { return Vec::new() };
-        table.columns.iter().filter(|column| !self.tables.is_generated(&whole, column)).cloned().collect()
+    /// Columns of a sharded table.
+    pub(super) fn table_columns(&self, table: &QualifiedName) -> TableColumns {
+        let Some((whole, ShardedRelation::Sharded(table))) = self.relation(table) else { return TableColumns::default() };
+        let (generated, copied) = table.columns.iter().cloned().partition(|column| self.tables.is_generated(&whole, column));
+        TableColumns { copied, generated }
     }
 
     /// True if no text that is written to the column of a sharded table is read as a time. False in doubt.

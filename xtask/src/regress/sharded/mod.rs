@@ -109,8 +109,9 @@ struct Played {
 pub fn run(suite: &Suite, program: &Path, wishes: Wishes<'_>) -> Result<()> {
     let begin = Instant::now();
     let known = known::read()?;
-    // A build meanwhile does no harm.
+    // A build meanwhile does no harm, and neither does another run.
     let own = results_folder()?.join(format!("weir-{}", wishes.placing.name()));
+    let _ = fs::remove_file(&own);
     fs::copy(program, &own).with_context(|| format!("cannot copy {}", program.display()))?;
     let usual = || SCRIPTS.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let wanted = if wishes.scripts.is_empty() { usual() } else { wishes.scripts.to_vec() };

@@ -29,6 +29,10 @@ const ORDINARY: &str = "SELECT c.oid, n.nspname, c.relname,
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.relkind = 'r' AND n.nspname NOT LIKE 'pg\\_%' AND n.nspname NOT IN ('information_schema', 'weir_shard') AND c.relname <> 'spread_first' ORDER BY c.oid";
 
+/// Foreign keys: schema and name of the table that has one, and of the table to which it leads.
+const FOREIGN_KEYS: &str = "SELECT n.nspname, c.relname, m.nspname, d.relname FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid
+    JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_class d ON d.oid = k.confrelid JOIN pg_namespace m ON m.oid = d.relnamespace WHERE k.contype = 'f'";
+
 /// A table's name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
@@ -138,7 +142,26 @@ impl<'s> Tables<'s> {
             self.counts.count(&lying);
             self.known.insert(name, Known { oid, lying });
         }
-        Ok(())
+        self.gather_referenced()
+    }
+
+    /// A foreign key of a table that stays on shard 0 would miss rows elsewhere: as `weir shard table` says, its table must be there, too.
+    fn gather_referenced(&mut self) -> Result<()> {
+        loop {
+            let keys = self.shards[0].rows(FOREIGN_KEYS)?;
+            let cell = |row: &[Option<String>], at: usize| row.get(at).cloned().flatten().unwrap_or_default();
+            let name = |row: &[Option<String>], at: usize| Name { schema: cell(row, at), table: cell(row, at + 1) };
+            let is_torn =
+                |(from, to): &(Name, Name)| self.known.contains_key(from) && !self.is_spread(from) && self.is_spread(to);
+            let Some((_, to)) = keys.iter().map(|row| (name(row, 0), name(row, 2))).find(is_torn) else { return Ok(()) };
+            let oid = self.known.get(&to).map(|known| known.oid.clone()).unwrap_or_default();
+            if !self.gather(&BTreeSet::from([to.clone()]))? {
+                return Ok(());
+            }
+            let lying = Lying::Plain("a table on shard 0 refers to it".to_owned());
+            self.counts.count(&lying);
+            self.known.insert(to, Known { oid, lying });
+        }
     }
 
     /// Spreads a table by the product's own command, with the rows of the server that has all.

@@ -4,10 +4,13 @@ use super::create::first_cell;
 use super::engine_servers;
 use super::shard_servers::ShardConn;
 use super::words::{TableName, quote_name, quote_text};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Name of a foreign table that is there within the transaction only.
 const PROBE: &str = "weir_shard.engine_probe";
+
+/// Tables that one text reads: a savepoint for each of many tables would take longer than their rows.
+const TABLES_AT_ONCE: usize = 50;
 
 /// Foreign tables: schema, name, server, and schema and name of the table whose partition each is.
 pub const FOREIGN_TABLES: &str = "SELECT n.nspname, p.relname, s.srvname, m.nspname, c.relname FROM pg_catalog.pg_foreign_table AS f \
@@ -40,18 +43,39 @@ pub async fn failures(engine: &mut ShardConn, conns: &mut [ShardConn]) -> anyhow
             unread.insert(name);
         }
     }
+    let mut readable: BTreeMap<&str, Vec<TableName>> = BTreeMap::new();
     for row in &tables {
-        let [Some(schema), Some(name), Some(server), ..] = row.as_slice() else { continue };
-        let table = TableName { schema: schema.clone(), name: name.clone() };
-        if unread.contains(server) {
-            continue;
+        if let [Some(schema), Some(name), Some(server), ..] = row.as_slice()
+            && !unread.contains(server)
+        {
+            readable.entry(server).or_default().push(TableName { schema: schema.clone(), name: name.clone() });
         }
-        let sql = format!("SELECT pg_catalog.count(*) FROM (SELECT FROM {table} LIMIT 1) AS weir_rows");
-        if let Err(words) = reads(engine, &[sql]).await? {
+    }
+    for (server, tables) in readable {
+        for tables in tables.chunks(TABLES_AT_ONCE) {
+            failures.extend(unreadable(engine, server, tables).await?);
+        }
+    }
+    Ok(failures)
+}
+
+/// Reads all by one text, and each by itself only if that fails. Not cancel safe: the connection is unusable afterwards.
+async fn unreadable(engine: &mut ShardConn, server: &str, tables: &[TableName]) -> anyhow::Result<Vec<String>> {
+    let texts: Vec<String> = tables.iter().map(first_row).collect();
+    if reads(engine, &[texts.join(" UNION ALL ")]).await?.is_ok() {
+        return Ok(Vec::new());
+    }
+    let mut failures = Vec::new();
+    for (table, text) in tables.iter().zip(texts) {
+        if let Err(words) = reads(engine, &[text]).await? {
             failures.push(format!("server {server} of the engine, table {table}: {words}"));
         }
     }
     Ok(failures)
+}
+
+fn first_row(table: &TableName) -> String {
+    format!("SELECT pg_catalog.count(*) FROM (SELECT FROM {table} LIMIT 1) AS weir_rows")
 }
 
 fn probe(server: &str, sign: &str) -> [String; 2] {

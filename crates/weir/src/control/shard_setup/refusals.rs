@@ -94,7 +94,8 @@ pub fn of_sharding(definition: &TableDefinition, key: &str, planned: &ShardedTab
     reasons.extend(definition.sequences.iter().flat_map(sequence_reason));
     let own = TableName { schema: planned.schema.clone(), name: planned.name.clone() };
     let foreign = definition.constraints.iter().filter(|constraint| constraint.kind == "f");
-    reasons.extend(foreign.filter_map(|one| foreign_key_reason(one, (column.number, &own), planned, others)));
+    reasons.extend(foreign.clone().filter_map(|one| foreign_key_reason(one, (column.number, &own), planned, others)));
+    reasons.extend(foreign.filter_map(|one| changed_key_reason(one, (column.number, key), others)));
     let from_everywhere =
         |table: &TableName| others.iter().any(|other| is_named(other, table) && other.kind == ShardedKind::Reference);
     let has_no_key = |columns: &[String]| !columns.iter().any(|name| name == key);
@@ -159,6 +160,32 @@ fn foreign_key_reason(
             Some(format!("its foreign key {name} leads to {target}, whose rows lie elsewhere: shard the table --with {target}"))
         }
     }
+}
+
+/// A key that a foreign key changes by itself would leave its row on a shard to which it no longer belongs.
+fn changed_key_reason(constraint: &ConstraintDefinition, (number, key): (i16, &str), others: &[ShardedTable]) -> Option<String> {
+    let target = constraint.target.as_ref().filter(|_| constraint.columns.contains(&number))?;
+    let is_reference = others.iter().any(|other| is_named(other, target) && other.kind == ShardedKind::Reference);
+    let action = SETTING_ACTIONS.iter().find(|action| sets(&constraint.text, action, key));
+    // The key of a sharded table does not change, and that of a reference table may.
+    let action = action.or_else(|| Some(&CASCADING).filter(|action| is_reference && constraint.text.contains(**action)))?;
+    Some(format!(
+        "its foreign key {} has {action}, by which the key {} of a row would change, and with it its shard: choose another action",
+        quote_name(&constraint.name),
+        quote_name(key)
+    ))
+}
+
+/// As `pg_get_constraintdef` writes them.
+const SETTING_ACTIONS: [&str; 4] = ["ON DELETE SET NULL", "ON DELETE SET DEFAULT", "ON UPDATE SET NULL", "ON UPDATE SET DEFAULT"];
+
+const CASCADING: &str = "ON UPDATE CASCADE";
+
+/// True if the foreign key has the action, and for the column: some actions list theirs.
+fn sets(text: &str, action: &str, column: &str) -> bool {
+    let Some((_, behind)) = text.rsplit_once(action) else { return false };
+    let list = behind.strip_prefix(" (").and_then(|list| list.split_once(')'));
+    list.is_none_or(|(list, _)| list.split(", ").any(|name| name == column || name == quote_name(column)))
 }
 
 /// Reasons against a copy on every shard.
@@ -244,6 +271,27 @@ mod tests {
                 None => assert_eq!(found, "", "{target} {from} {to}"),
                 Some(reason) => assert!(found.contains(reason), "{target} {from} {to}: {found}"),
             }
+        }
+    }
+
+    #[test]
+    fn no_foreign_key_changes_the_key() {
+        let reference = ShardedTable { kind: ShardedKind::Reference, ..sharded("reference", "id", &[]) };
+        let others = [reference, sharded("beside", "key", &[])];
+        for (target, from, actions, is_refused) in [
+            ("beside", 1, "ON DELETE SET NULL", true),
+            ("beside", 1, "ON UPDATE SET DEFAULT ON DELETE CASCADE DEFERRABLE", true),
+            ("beside", 1, "ON DELETE SET NULL (other)", false),
+            ("beside", 1, "ON DELETE SET DEFAULT (other, id)", true),
+            ("beside", 1, "ON UPDATE CASCADE ON DELETE CASCADE", false),
+            ("reference", 1, "ON UPDATE CASCADE", true),
+            ("reference", 2, "ON UPDATE CASCADE ON DELETE SET NULL", false),
+            ("reference", 1, "", false),
+        ] {
+            let mut constraint = pointing(target, from, "key").constraints.remove(0);
+            constraint.text = format!("FOREIGN KEY (id) REFERENCES {target}(key) {actions}");
+            let reason = changed_key_reason(&constraint, (1, "id"), &others);
+            assert_eq!(reason.is_some(), is_refused, "{target} {from} {actions}: {reason:?}");
         }
     }
 
