@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use weir_sql::key_terms::{BlockId, BlockShape, EqualTerm, GroupId, KeyTerms, OccurrenceSource};
+use weir_sql::key_terms::{BlockId, BlockShape, EqualTerm, GroupId, KeyTerms, OccurrenceSource, QueryBlock};
 
 use crate::key_names::{Completeness, KeyNames, KeyNode, KeyOwner, KnownColumns, NodeId};
 use crate::key_reading::{KeyReading, KeyUse, is_same_family};
@@ -129,6 +129,7 @@ impl<'t> KeySolver<'t> {
                 solved.push(SolvedEquality { needs: &equality.needs, key, other });
             }
         }
+        self.add_memberships(&mut solved);
         for (block, of) in self.terms.blocks.iter().enumerate() {
             for merge in &of.merges {
                 for (key, other) in self.names.merged(block, merge) {
@@ -138,6 +139,22 @@ impl<'t> KeySolver<'t> {
             }
         }
         solved
+    }
+
+    /// Of a query whose rows are those of its relations, the rows that do not equal the columns around it may as well be left out.
+    fn add_memberships(&self, solved: &mut Vec<SolvedEquality<'t>>) {
+        for of in &self.terms.memberships {
+            let QueryBlock { shape, root, .. } = &self.terms.blocks[of.block];
+            if !matches!(shape, BlockShape::Flat | BlockShape::Computed) {
+                continue;
+            }
+            for (at, column) in of.columns.iter().enumerate() {
+                let around = column.as_ref().and_then(|column| self.names.resolve(of.scope, column));
+                let Some((key, other)) = self.names.output_at(of.block, at).zip(around) else { continue };
+                let other = self.other_key(key, other);
+                solved.extend(other.map(|other| SolvedEquality { needs: std::slice::from_ref(root), key, other }));
+            }
+        }
     }
 
     fn other_key(&self, key: NodeId, other: NodeId) -> Option<OtherSide> {

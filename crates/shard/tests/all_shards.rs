@@ -77,6 +77,24 @@ fn each_shard_carries_out_what_its_rows_and_reference_tables_decide() {
 }
 
 #[test]
+fn rows_of_a_subquery_lie_beside_those_whose_key_is_in_it() {
+    check(
+        "delete from t where id in (select id from u) -> 1 2 0 with queries
+         delete from t where id = any (select u.id from u where x > 3) and x < 7 -> 1 2 0 with queries
+         update t set x = 0 where id in (select u.id from u join ref on ref.x = u.x where ref.name = 'a') -> 1 2 0 with queries
+         update t as a set x = 0 where a.id in (select id from t where name = 'b') -> 1 2 0 with queries
+         delete from t where (id, x) in (select id, x from u) -> 1 2 0 with queries
+         delete from t where (x, id) in (select x + 1, id from u) -> 1 2 0 with queries
+         delete from t where id in (select id from u where id in (select id from t where x = 1)) -> 1 2 0 with queries
+         delete from t using u where u.id = t.id and u.id in (select id from t where x = 1) -> 1 2 0 with queries
+         delete from t where exists (select from u where u.id = t.id and u.id in (select id from u where x = 1)) -> 1 2 0 with queries
+         delete from t where id in (select id from u order by x) -> 1 2 0 with queries
+         delete from t where id in (select s.id from (select id, x from u) s where s.x = 1) -> 1 2 0 with queries
+         delete from t where id in (select a.id from u a join u b on a.id = b.id) -> 1 2 0 with queries",
+    );
+}
+
+#[test]
 fn statements_that_a_shard_would_answer_otherwise_than_one_server_are_refused() {
     check(
         "select * from t -> not_update_or_delete
@@ -92,7 +110,24 @@ fn statements_that_a_shard_would_answer_otherwise_than_one_server_are_refused() 
          update t set x = u.x from ref left join u on u.id = ref.id where ref.x = t.x -> other_sharded
          update t set x = c.n from (select id, count(*) n from u group by id) c where c.id = t.id -> other_sharded
          with c as (select id, x from u) update t set x = c.x from c where c.id = t.id -> other_sharded
-         delete from t where id in (select id from u) -> other_sharded
+         delete from t where id in (select id from u limit 3) -> other_sharded
+         delete from t where id in (select max(id) from u) -> other_sharded
+         delete from t where id in (select id from u union select id from u) -> other_sharded
+         delete from t where id in (select id + 1 from u) -> other_sharded
+         delete from t where id in (select x from u) -> other_sharded
+         delete from t where x in (select id from u) -> other_sharded
+         delete from t where id in (select id from far) -> other_sharded
+         delete from t where id not in (select id from u) -> other_sharded
+         delete from t where not (id in (select id from u)) -> other_sharded
+         delete from t where id in (select id from u) or x = 1 -> other_sharded
+         delete from t where (id in (select id from u)) is not true -> other_sharded
+         delete from t where id <> all (select id from u) -> other_sharded
+         delete from t where id > any (select id from u) -> other_sharded
+         delete from t where (x, id) in (select id, x from u) -> other_sharded
+         delete from t where id in (select id from u for update) -> locks_rows
+         delete from t where id in (select id from u where x in (select x from t)) -> other_sharded
+         delete from t where id in (select a.id from u a left join u b on a.x = b.x) -> other_sharded
+         with c as (select id from u) delete from t where id in (select id from c) -> other_sharded
          delete from t where exists (select from u where u.id = t.id and exists (select from far where far.id = u.id)) -> other_sharded
          update t set x = 1 returning (select count(*) from u where u.id = t.id) -> other_sharded
          delete from t a using t b where a.x < b.x -> other_sharded

@@ -2,7 +2,7 @@
 
 use pg_raw_parse::ConstValue;
 use pg_raw_parse::Node;
-use pg_raw_parse::nodes::{A_Const, A_Expr, A_Expr_Kind, BoolExprType, TypeCast};
+use pg_raw_parse::nodes::{A_Const, A_Expr, A_Expr_Kind, BoolExprType, SelectStmt, SubLink, SubLinkType, TypeCast};
 
 use crate::facts::QualifiedName;
 use crate::key_terms::{ColumnTerm, EqualTerm, KeySource, KeyTerm, Sign};
@@ -126,6 +126,30 @@ pub(crate) fn equal_pairs(condition: Node<'_>, constants: &Constants<'_>, limit:
         }
     }
     pairs
+}
+
+/// Subqueries of `columns IN (SELECT ...)` that are true of every row for which the condition is, each with the columns.
+pub(crate) fn member_queries<'a>(condition: Node<'a>) -> Vec<(&'a SelectStmt, Vec<Option<ColumnTerm>>)> {
+    let mut found = Vec::new();
+    let mut stack = vec![condition];
+    while let Some(node) = stack.pop() {
+        match node {
+            Node::BoolExpr(all) if all.boolop == BoolExprType::AND_EXPR => stack.extend(all.args().iter()),
+            Node::SubLink(link) => found.extend(member_query(link)),
+            _ => {}
+        }
+    }
+    found
+}
+
+fn member_query(link: &SubLink) -> Option<(&SelectStmt, Vec<Option<ColumnTerm>>)> {
+    let is_equality = matches!(qualified(link.oper_name().iter()), ("", "") | ("" | "pg_catalog", "="));
+    let Node::SelectStmt(select) = link.subselect() else { return None };
+    let columns = match link.testexpr() {
+        Node::RowExpr(row) => row.args().iter().map(column_of).collect(),
+        other => vec![column_of(other)],
+    };
+    (link.sub_link_type == SubLinkType::ANY_SUBLINK && is_equality).then_some((select, columns))
 }
 
 fn add_pairs(expression: &A_Expr, constants: &Constants<'_>, pairs: &mut Vec<(EqualTerm, EqualTerm)>) {

@@ -44,6 +44,7 @@ pub struct KeyTerms {
     pub scopes: Vec<NameScope>,
     pub groups: Vec<JoinGroup>,
     pub equalities: Vec<Equality>,
+    pub memberships: Vec<Membership>,
     pub writes: Vec<WriteTerms>,
     /// How often the text has each parameter, by number.
     pub parameter_uses: Vec<(u32, u32)>,
@@ -259,6 +260,16 @@ pub struct Equality {
     pub scope: ScopeId,
     pub left: EqualTerm,
     pub right: EqualTerm,
+}
+
+/// `(a, b) IN (SELECT x, y ...)`, where rows matter only if it is true: of the query's rows only those count whose columns equal these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Membership {
+    /// Of the names of `columns`.
+    pub scope: ScopeId,
+    /// `None`: no column by its name.
+    pub columns: Vec<Option<ColumnTerm>>,
+    pub block: BlockId,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

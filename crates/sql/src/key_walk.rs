@@ -15,12 +15,12 @@ use crate::children::push_children;
 use crate::copy_to::gives_rows;
 use crate::facts::QualifiedName;
 use crate::key_aggregates::has_unused_aggregate;
-use crate::key_conditions::{Constants, column_of, equal_pairs};
+use crate::key_conditions::{Constants, column_of, equal_pairs, member_queries};
 use crate::key_gates::{GateQuery, bare_names, has_gate};
 use crate::key_terms::{
-    BLOCKS_MAX, BlockId, BlockShape, ColumnMerge, EQUALITIES_MAX, Equality, GroupId, INSERTED_VALUES_MAX, InsertedRows,
-    InsertedValue, JoinGroup, KeyTerms, MergeSide, NameScope, NoTerms, OCCURRENCES_MAX, Occurrence, OccurrenceSource,
-    OutputColumn, QueryBlock, ScopeParent, StatementKind, TermProperty, WriteAction, WriteTerms,
+    BLOCKS_MAX, BlockId, BlockShape, ColumnMerge, ColumnTerm, EQUALITIES_MAX, Equality, GroupId, INSERTED_VALUES_MAX,
+    InsertedRows, InsertedValue, JoinGroup, KeyTerms, Membership, MergeSide, NameScope, NoTerms, OCCURRENCES_MAX, Occurrence,
+    OccurrenceSource, OutputColumn, QueryBlock, ScopeId, ScopeParent, StatementKind, TermProperty, WriteAction, WriteTerms,
 };
 use crate::met_names::{function_names, qualified, strings};
 use crate::parse::is_slow_to_scan;
@@ -106,12 +106,20 @@ struct OpenJoin {
     group: GroupId,
 }
 
+struct MemberQuery<'a> {
+    select: &'a SelectStmt,
+    scope: ScopeId,
+    columns: Vec<Option<ColumnTerm>>,
+}
+
 struct KeyWalk<'a> {
     constants: Constants<'a>,
     terms: KeyTerms,
     ctes: Vec<CteScope<'a>>,
     visits: Vec<Visit<'a>>,
     queries: Vec<GateQuery<'a>>,
+    /// Queries of memberships that have no number yet.
+    members: Vec<MemberQuery<'a>>,
     parameter_uses: BTreeMap<u32, u32>,
     operators: BTreeSet<(&'a str, &'a str)>,
     collations: BTreeSet<(&'a str, &'a str)>,
@@ -128,6 +136,7 @@ impl<'a> KeyWalk<'a> {
             ctes: Vec::new(),
             visits: Vec::new(),
             queries: Vec::new(),
+            members: Vec::new(),
             parameter_uses: BTreeMap::new(),
             operators: BTreeSet::new(),
             collations: BTreeSet::new(),
@@ -220,7 +229,16 @@ impl<'a> KeyWalk<'a> {
         }
         self.terms.blocks.push(QueryBlock::default());
         self.visits.push(Visit::Query { node, block, place });
+        self.note_member(node, block);
         block
+    }
+
+    fn note_member(&mut self, node: Node<'a>, block: BlockId) {
+        let Node::SelectStmt(select) = node else { return };
+        if let Some(at) = self.members.iter().position(|member| std::ptr::eq(member.select, select)) {
+            let MemberQuery { scope, columns, .. } = self.members.swap_remove(at);
+            self.terms.memberships.push(Membership { scope, columns, block });
+        }
     }
 
     fn query(&mut self, node: Node<'a>, block: BlockId, place: Place) {
@@ -594,6 +612,8 @@ impl<'a> KeyWalk<'a> {
         self.is_too_large |= pairs.len() > left;
         let equality = |(left, right)| Equality { needs: needs.to_vec(), scope, left, right };
         self.terms.equalities.extend(pairs.into_iter().take(left).map(equality));
+        let member = |(select, columns)| MemberQuery { select, scope, columns };
+        self.members.extend(member_queries(condition).into_iter().map(member));
     }
 
     fn expressions(&mut self, place: Place, fill: impl FnOnce(&mut Vec<Node<'a>>)) {

@@ -81,7 +81,9 @@ const STATEMENTS: [&str; 14] = [
 ];
 
 /// They read rows of several shards beside those that they change.
-const READING: [&str; 7] = [
+const READING: [&str; 9] = [
+    "update accounts set balance = balance + 3 where id in (select b.id from accounts b join countries c on c.id = b.id where b.note <> 'note 4')",
+    "delete from accounts where (note, id) in (select note, id from accounts where balance % 5 = 1) and id > any (select id from countries)",
     "update accounts a set note = b.note || '!' from accounts b where b.id = a.id and b.balance > 50",
     "update accounts a set note = c.name from accounts b join countries c on c.id = b.id where (a.id, 100) = (b.id, b.balance)",
     "update accounts a set balance = (select sum(b.balance) + count(*) from accounts b where b.id = a.id) where a.id % 3 = 0",
