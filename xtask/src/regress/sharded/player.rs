@@ -362,7 +362,12 @@ impl<'s> Player<'s> {
             Verb::Redefine | Verb::Make => {
                 let names = self.tables.named_in(&turn.text);
                 if names.iter().any(|name| self.tables.is_spread(name)) && self.tables.gather(&names)? {
-                    return self.both(turn);
+                    let both = self.both(turn)?;
+                    if self.status == 'I' {
+                        // They are spread again, also if the statement fails on both sides.
+                        self.tables.discover()?;
+                    }
+                    return Ok(both);
                 }
                 self.count_refusal(reason);
                 Ok((None, heard.took_data))

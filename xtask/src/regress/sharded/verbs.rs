@@ -41,6 +41,8 @@ pub fn verb(text: &str) -> Verb {
         ["insert" | "update" | "delete" | "merge" | "copy" | "truncate" | "with", ..] => Verb::Write,
         ["do" | "call" | "execute", ..] => Verb::Code,
         ["create" | "drop" | "alter", object, ..] if is_everywhere(object) => Verb::Everywhere,
+        // Membership in roles.
+        ["grant" | "revoke", ..] if !has("on") => Verb::Everywhere,
         ["create", "table" | "schema" | "unlogged", ..] => Verb::Make,
         ["drop", "table" | "owned" | "schema" | "index", ..] | ["alter", "table", ..] => Verb::Redefine,
         ["commit" | "end" | "rollback" | "abort", ..] => Verb::Make,
@@ -157,6 +159,8 @@ mod tests {
             ("create or replace function f() returns int", Verb::Everywhere),
             ("alter table t add x int", Verb::Redefine),
             ("begin; insert into t values (1)", Verb::Make),
+            ("grant pg_read_all_data to regress_a", Verb::Everywhere),
+            ("grant select on t to regress_a", Verb::Other),
         ] {
             assert_eq!(verb(text), expected, "{text}");
         }
