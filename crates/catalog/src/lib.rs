@@ -267,6 +267,13 @@ impl Catalog {
         Some(QualifiedName { schema: schema.to_string(), name: relation.name.clone() })
     }
 
+    /// The first schema of a known path behind PostgreSQL's own one.
+    pub fn first_schema(&self, path: &SearchPath) -> Option<&str> {
+        let SearchPath::Listed(schemas) = path else { return None };
+        let names = schemas.iter().filter_map(|schema| self.schemas.get(*schema as usize));
+        names.map(|name| &**name).find(|name| *name != "pg_catalog")
+    }
+
     /// True if a call only reads. Every overload in the path counts.
     fn reads_function(&self, function: &QualifiedName, path: &SearchPath) -> bool {
         self.worst(&self.functions, function, path) == Some(ObjectEffect::Reads)

@@ -19,9 +19,9 @@ use crate::sequences::{self, DrawOwner};
 use crate::session::{FAILED, IDLE, LazyBegin, MisreadExtent, Session, SessionServer};
 use crate::session_state::connection_defaults::{self, DefaultsEffect};
 use crate::sharding::batch_opening;
-use crate::sharding::engine_standing::engine_standing;
+use crate::sharding::engine_standing::{awaited_lack, engine_standing};
 use crate::sharding::known_sharding::{EngineLack, EngineStanding};
-use crate::sharding::shard_target::ENGINE;
+use crate::sharding::shard_target::{ENGINE, LOOK};
 use crate::statements::{Statement, StatementTrait};
 use crate::stats::StatCounter;
 use crate::upstream::{FlushOrigin, TakenFor};
@@ -428,9 +428,9 @@ pub enum NodeChoice {
     Node(Option<NodeIndex>, u16),
     /// The engine's database on this node, the primary.
     Engine(NodeIndex, u16),
-    /// The engine will soon be ready.
+    /// A look will soon tell that the engine is ready, or what the statement depends on.
     EngineLacks(EngineLack),
-    /// The engine is not ready any more: the statement is planned anew.
+    /// The engine is not ready any more, or a look has ended: the statement is planned anew.
     NoEngine,
     /// The configuration has no server of this shard any more.
     NoShard(u16),
@@ -500,6 +500,9 @@ pub fn choose(s: &mut Session, w: &Context, need: ConnRequirement, may_wait: boo
 #[cold]
 fn server_of_shard(s: &Session, w: &Context, need: ConnRequirement) -> NodeChoice {
     s.handle.clock.rule.set(need.class.rule);
+    if need.shard == LOOK {
+        return awaited_lack(s, w).map_or(NodeChoice::NoEngine, NodeChoice::EngineLacks);
+    }
     if need.shard == ENGINE {
         let view = w.view();
         let primary = view.primary.and_then(|at| Some((at, view.nodes.get(at)?.id)));

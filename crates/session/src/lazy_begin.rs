@@ -200,18 +200,23 @@ pub fn is_of_one_snapshot(s: &Session) -> bool {
     transaction_place::is_of_one_snapshot(options_of(begin), classify::defaults_now(s))
 }
 
-/// True if nobody knows for now if the transaction of the next statement is to be serializable: the catalog is being read anew.
+/// True if nobody knows for now the isolation of the session's transaction, or of the one that its next statement begins: the catalog is being read
+/// anew.
 #[cold]
 pub fn awaits_defaults(s: &Session) -> bool {
     let begin = match &s.lazy_begin {
         LazyBegin::Deferred(begin) | LazyBegin::Reading(begin) => options_of(begin),
-        LazyBegin::No | LazyBegin::Sent(_) | LazyBegin::Failed(_) => BeginOptions::default(),
+        LazyBegin::No | LazyBegin::Sent(_) | LazyBegin::Failed(_) => participants::begin_options(s),
     };
     let is_unset = |isolation: IsolationLevel| isolation == IsolationLevel::Unset;
+    is_catalog_being_read(s) && is_unset(begin.isolation) && is_unset(classify::defaults_now(s).isolation)
+}
+
+/// True if the catalog will be known soon. One that cannot be read does not become known by a wait.
+#[inline]
+pub fn is_catalog_being_read(s: &Session) -> bool {
     let known = &s.account.known;
-    // A catalog that cannot be read does not become known by a wait.
-    let is_being_read = known.edition() == UNKNOWN && known.report.lock().error.is_none();
-    is_being_read && is_unset(begin.isolation) && is_unset(classify::defaults_now(s).isolation)
+    known.edition() == UNKNOWN && known.report.lock().error.is_none()
 }
 
 fn tie_of(s: &Session, asks_time: bool) -> TransactionTie {

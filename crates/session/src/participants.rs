@@ -66,7 +66,8 @@ pub fn change_shard(s: &mut Session, w: &Context) -> bool {
         return false;
     }
     let Some(begin) = begin_of(s) else { return false };
-    let (first, target) = (s.sharding.here(), s.sharding.target().number());
+    let target = s.sharding.target().number();
+    let first = s.sharding.write.as_ref().and_then(|write| write.tells_time()).unwrap_or(s.sharding.here());
     s.participants.get_or_insert_with(|| Box::new(Participants::new(first, begin)));
     park(s);
     match unpark(s, target) {
@@ -80,6 +81,14 @@ fn begin_of(s: &Session) -> Option<Rc<Statement>> {
     match &s.participants {
         Some(participants) => Some(participants.begin.clone()),
         None => s.upstream()?.txn.begin.clone(),
+    }
+}
+
+/// The options of the transaction that a server has begun; the defaults if there is none.
+pub fn begin_options(s: &Session) -> BeginOptions {
+    match begin_of(s).map(|begin| begin.transaction) {
+        Some(TransactionVerb::Begin(options)) => options,
+        Some(_) | None => BeginOptions::default(),
     }
 }
 

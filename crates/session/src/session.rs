@@ -549,7 +549,8 @@ impl Session {
     /// Announces that the meanings of names may have changed.
     #[cold]
     pub fn tell_change(&mut self, w: &Context) {
-        (self.state.effects.redefines, self.state.effects.by_long_text) = (false, false);
+        let effects = &mut self.state.effects;
+        (effects.redefines, effects.redefines_code, effects.by_long_text) = (false, false, false);
         w.note_change(&self.account.known);
         if std::mem::take(&mut self.state.effects.defined_readers) != DefinedReaders::None {
             self.account.known.sharding.readers_change();

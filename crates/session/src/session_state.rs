@@ -217,6 +217,7 @@ fn judged(s: &mut Session, w: &Context, statement: &Statement) -> StateKinds {
     let effects = &mut s.state.effects;
     effects.renews |= statement.has(StatementTrait::AltersDefaults);
     effects.redefines |= statement.has(StatementTrait::Redefines);
+    effects.redefines_code |= statement.has(StatementTrait::RedefinesCode);
     if !statement.vacates.is_empty() {
         s.host.vacate(&statement.vacates);
     }

@@ -122,6 +122,8 @@ pub enum StatementTrait {
     Defines,
     /// May change what names mean: the catalog is out of date after the transaction.
     Redefines,
+    /// `Redefines`, and may do so for functions, views and other code, or call functions of users.
+    RedefinesCode,
     /// Later messages wait: prepared statements or settings may be dropped.
     Barrier,
     /// Takes a lock that only counts on the primary.
@@ -393,11 +395,12 @@ impl StatementCache {
         let letters: String = text.iter().map(|byte| char::from(*byte)).collect();
         let Statement { traits, transaction, state, verb, settings, vacates, unseats, .. } =
             judge(letters.as_bytes(), &self.config, self.view_of);
-        const KEPT: [StatementTrait; 11] = [
+        const KEPT: [StatementTrait; 12] = [
             StatementTrait::Executes,
             StatementTrait::AltersDefaults,
             StatementTrait::Defines,
             StatementTrait::Redefines,
+            StatementTrait::RedefinesCode,
             StatementTrait::Barrier,
             StatementTrait::Locks,
             StatementTrait::MakesBrief,
@@ -531,6 +534,11 @@ fn leaves_nothing_at_all(facts: &QueryFacts, readable: &str, may_change: StateKi
         && facts.unseats.is_empty()
 }
 
+fn redefines_code(facts: &QueryFacts) -> bool {
+    facts.has(TextProperty::DefinesCode)
+        || (facts.has(TextProperty::Defines) && !facts.named.functions.iter().all(leaves_nothing))
+}
+
 /// A text too long to be parsed may do anything.
 pub fn unknown() -> Statement {
     let leaves = StateKinds::of(StateKind::Unread);
@@ -539,6 +547,7 @@ pub fn unknown() -> Statement {
             .with(StatementTrait::Executes)
             .with(StatementTrait::Defines)
             .with(StatementTrait::Redefines)
+            .with(StatementTrait::RedefinesCode)
             .with(StatementTrait::Barrier)
             .with(StatementTrait::MakesBrief)
             .with(StatementTrait::Makes)
@@ -610,6 +619,7 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
         .with_if(StatementTrait::AltersDefaults, facts.has(TextProperty::AltersDefaults))
         .with_if(StatementTrait::Defines, defines(&facts, &readable))
         .with_if(StatementTrait::Redefines, facts.has(TextProperty::Defines))
+        .with_if(StatementTrait::RedefinesCode, redefines_code(&facts))
         .with_if(StatementTrait::Barrier, is_barrier(&facts, &readable))
         .with_if(
             StatementTrait::Locks,

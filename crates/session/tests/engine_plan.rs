@@ -25,6 +25,7 @@ const ROWS: &str = "
     2 20101 2200 countries r p
     2 20102 2200 single r p
     2 20103 2200 all_orders v p
+    2 20104 2200 lands v p
     9 joe \"$user\",public";
 
 fn catalog() -> Catalog {
@@ -52,7 +53,9 @@ fn tables(engine: EngineReadiness) -> ShardTables {
         row("orders", kind)
     };
     let rows = [half(0), half(1), row("countries", PartitionRowKind::Reference)];
-    ShardTables::of_rows("shop", &rows, vec![ReaderRow::View(named("all_orders"))], &[0, 1]).with_engine(engine)
+    let tables = ShardTables::of_rows("shop", &rows, vec![ReaderRow::View(named("all_orders"))], &[0, 1]);
+    let indexes = [(named("orders_note"), named("orders"))];
+    tables.with_indexes(indexes).with_reference_views([named("lands")]).with_engine(engine)
 }
 
 fn plan(text: &str, engine: EngineReadiness) -> TextPlan {
@@ -209,6 +212,41 @@ fn rows_of_a_copy_are_told_apart() {
         ("copy orders to stdout", "copy of a query by the engine"),
         ("copy countries from stdin", "Copies"),
         ("copy single from stdin", "cluster"),
+    ] {
+        assert_eq!(told(text, EngineReadiness::Ready { node: 0 }), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_definition_goes_to_all_shards_or_to_the_one_that_has_the_tables_that_it_defines() {
+    for (text, expected) in [
+        ("drop table orders, countries cascade", "copies [1, 0]"),
+        ("truncate orders restart identity cascade", "copies [1, 0]"),
+        ("alter table orders drop column note cascade", "copies [1, 0]"),
+        ("drop index orders_note", "copies [1, 0]"),
+        ("drop index public.orders_note cascade", "copies [1, 0]"),
+        ("drop index other.orders_note", "cluster"),
+        ("drop index orders_note, single_note", "Definition"),
+        ("alter index orders_note rename to orders_text", "copies [1, 0]"),
+        ("alter index orders_note set (fillfactor = 70)", "Definition"),
+        ("comment on index orders_note is 'x'", "copies [1, 0]"),
+        ("comment on index single_note is 'x'", "cluster"),
+        ("comment on constraint c on countries is 'x'", "copies [1, 0]"),
+        ("create table places (id int, country int references countries)", "cluster"),
+        ("create table places (like countries)", "cluster"),
+        ("create table places as select * from countries", "cluster"),
+        ("select * into places from countries", "cluster"),
+        ("create view places as select * from countries", "cluster"),
+        ("alter table single add foreign key (note) references countries", "cluster"),
+        ("create table places () inherits (countries)", "writes_reference, not_one_query"),
+        ("create table places (id int references orders)", "definition, not_one_query"),
+        ("create table places as select * from orders", "definition, not_one_query"),
+        ("create trigger t before insert on countries for each row execute function f()", "writes_reference, not_one_query"),
+        ("create rule r as on insert to countries do nothing", "writes_reference, not_one_query"),
+        ("drop table countries, single", "Definition"),
+        ("insert into lands values (1)", "ReferenceView"),
+        ("delete from public.lands", "ReferenceView"),
+        ("select * from lands", "cluster"),
     ] {
         assert_eq!(told(text, EngineReadiness::Ready { node: 0 }), expected, "{text}");
     }

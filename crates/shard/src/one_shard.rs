@@ -35,6 +35,8 @@ pub struct OneShard {
     keys: Vec<FixedKey>,
     /// Other tables of the statement lie on shard 0 only.
     pub needs_shard_zero: bool,
+    /// True if a row that it inserts has its key by the order of the table's columns, which a change of the table shifts.
+    pub is_by_position: bool,
 }
 
 /// A constant that the key of a table equals.
@@ -94,7 +96,13 @@ pub fn plan<'c>(terms: &KeyTerms, lookup: impl Fn(&QualifiedName) -> RelationKin
         }
     }
     let locks_copies = terms.properties.has(TermProperty::LocksRows) && met.references > 0;
-    Ok(ShardPlan::OneShard(OneShard { keys: distinct, needs_shard_zero: met.singles > 0 || locks_copies }))
+    let needs_shard_zero = met.singles > 0 || locks_copies;
+    let is_by_position = terms.writes.iter().any(inserts_by_position);
+    Ok(ShardPlan::OneShard(OneShard { keys: distinct, needs_shard_zero, is_by_position }))
+}
+
+fn inserts_by_position(write: &WriteTerms) -> bool {
+    matches!(&write.action, WriteAction::Insert { columns, .. } if columns.is_empty())
 }
 
 /// Keys among which equal ones are looked for; a long INSERT has more.

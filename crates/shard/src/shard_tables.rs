@@ -97,6 +97,8 @@ pub struct ShardTables {
     /// Generated columns, which a COPY of a whole table leaves out.
     generated: HashMap<QualifiedName, HashSet<String>>,
     references: HashMap<QualifiedName, ReferenceTable>,
+    /// Views and tables with rules over reference tables.
+    reference_views: HashSet<QualifiedName>,
     /// Indexes of spread tables, each with its table.
     indexes: HashMap<QualifiedName, QualifiedName>,
     /// All shards of the configuration.
@@ -172,6 +174,18 @@ impl ShardTables {
         ShardTables { references: tables.into_iter().collect(), ..self }
     }
 
+    /// Views, and tables with rules, over reference tables.
+    #[must_use]
+    pub fn with_reference_views(self, views: impl IntoIterator<Item = QualifiedName>) -> ShardTables {
+        ShardTables { reference_views: views.into_iter().collect(), ..self }
+    }
+
+    /// True if a write to the relation may go on to a reference table. A name without a schema means any.
+    pub fn writes_reference(&self, name: &QualifiedName) -> bool {
+        self.reference_views.contains(name)
+            || (name.schema.is_empty() && self.reference_views.iter().any(|view| view.name == name.name))
+    }
+
     #[must_use]
     pub fn with_indexes(self, indexes: impl IntoIterator<Item = (QualifiedName, QualifiedName)>) -> ShardTables {
         ShardTables { indexes: indexes.into_iter().collect(), ..self }
@@ -244,6 +258,20 @@ impl ShardTables {
         runs_text
             || names.any(|name| said.contains(&*name))
             || self.functions.iter().any(|name| said.contains(&*name.to_lowercase()))
+    }
+
+    /// True if a text may define a view or rule through which reference tables are written.
+    pub fn may_write_reference(&self, source: &str) -> bool {
+        let said = words_of(source);
+        let defines = (said.contains("view") && !said.contains("materialized")) || said.contains("rule");
+        let is_reference = |relation: &ShardedRelation| matches!(relation, ShardedRelation::Reference);
+        let mut references = self.relations.iter().filter(|(_, relation)| is_reference(relation));
+        let is_said = |name: &QualifiedName| said.contains(&name.name.to_lowercase()) || self.has_view_said(&said);
+        defines && references.any(|(name, _)| is_said(name))
+    }
+
+    fn has_view_said(&self, said: &HashSet<String>) -> bool {
+        self.reference_views.iter().any(|view| said.contains(&view.name.to_lowercase()))
     }
 
     /// True if a write of a table, whose name has its schema, may run such a function.

@@ -39,7 +39,7 @@ pub fn spread_definition<'c>(
             }
             if changes_engine(action) {
                 effect = DefinitionEffect::ChangesEngine;
-            } else if matches!(action, DefinitionAction::CreateIndex(_)) {
+            } else if matches!(action, DefinitionAction::CreateIndex(_) | DefinitionAction::RenameIndex) {
                 effect = DefinitionEffect::ChangesIndexes;
             }
         }
@@ -69,7 +69,10 @@ fn refusal(
             (name == KEY_CHECK).then_some("the constraint weir_shard_key belongs to Weir")
         }
         DefinitionAction::Truncate
+        | DefinitionAction::TruncateCascade
+        | DefinitionAction::DropTable
         | DefinitionAction::DropIndex
+        | DefinitionAction::RenameIndex
         | DefinitionAction::SetDefault(_)
         | DefinitionAction::DropDefault(_)
         | DefinitionAction::SetNotNull(_)
@@ -90,9 +93,12 @@ fn changes_engine(action: &DefinitionAction) -> bool {
         | DefinitionAction::RenameColumn(_)
         | DefinitionAction::SetNotNull(_)
         | DefinitionAction::DropNotNull(_)
+        | DefinitionAction::DropTable
         | DefinitionAction::ChangeRights => true,
         DefinitionAction::Truncate
+        | DefinitionAction::TruncateCascade
         | DefinitionAction::DropIndex
+        | DefinitionAction::RenameIndex
         | DefinitionAction::CreateIndex(_)
         | DefinitionAction::SetDefault(_)
         | DefinitionAction::DropDefault(_)

@@ -69,7 +69,11 @@ fn a_change_is_carried_out_unless_no_shard_could_keep_what_it_says() {
         ("alter table t add y mood", "plain ones"),
         ("alter table t drop constraint weir_shard_key", "belongs to Weir"),
         ("alter table t add constraint weir_shard_key check (true)", "belongs to Weir"),
-        ("truncate t cascade", "name them all"),
+        ("truncate t cascade", "shards"),
+        ("drop table t, ref cascade", "engine"),
+        ("drop table t, plain", "a table of shard 0 only"),
+        ("truncate t restart identity", "shards"),
+        ("alter table t drop x cascade", "engine"),
     ] {
         assert!(told(text).contains(expected), "{text}: {}", told(text));
     }

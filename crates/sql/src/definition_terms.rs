@@ -21,8 +21,12 @@ pub struct DefinitionTerms {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DefinitionAction {
     Truncate,
+    /// It reaches tables whose foreign keys lead to those that are named.
+    TruncateCascade,
     CreateIndex(NewIndex),
+    DropTable,
     DropIndex,
+    RenameIndex,
     AddColumn {
         name: String,
         type_name: QualifiedName,
@@ -38,7 +42,7 @@ pub enum DefinitionAction {
     DropConstraint(String),
     /// `GRANT` and `REVOKE`.
     ChangeRights,
-    /// `COMMENT` on a table or one of its columns.
+    /// `COMMENT` on a table, one of its columns, constraints or indexes.
     Comment,
     /// Something that is not looked into; the reason.
     Other(&'static str),
@@ -68,15 +72,22 @@ fn read(text: &str) -> Option<DefinitionTerms> {
         Node::RenameStmt(rename) => renamed(rename),
         Node::GrantStmt(grant) => granted(grant),
         Node::CommentStmt(comment) => commented(comment),
+        Node::DropStmt(drop) if drop.remove_type == ObjectType::OBJECT_TABLE => dropped_tables(drop),
         _ => None,
     }
+}
+
+/// With CASCADE each shard drops what hangs on the tables there.
+fn dropped_tables(drop: &DropStmt) -> Option<DefinitionTerms> {
+    let tables = drop.objects().iter().map(listed_name).collect::<Option<Vec<_>>>()?;
+    Some(DefinitionTerms { tables, actions: vec![DefinitionAction::DropTable] })
 }
 
 fn of_table(relation: Option<&RangeVar>, actions: Vec<DefinitionAction>) -> Option<DefinitionTerms> {
     Some(DefinitionTerms { tables: vec![name_of(relation?)], actions })
 }
 
-fn name_of(relation: &RangeVar) -> QualifiedName {
+pub(crate) fn name_of(relation: &RangeVar) -> QualifiedName {
     let part = |name: Option<&str>| name.unwrap_or_default().to_owned();
     QualifiedName { schema: part(relation.schemaname()), name: part(relation.relname()) }
 }
@@ -96,13 +107,13 @@ fn commented(comment: &CommentStmt) -> Option<DefinitionTerms> {
     Some(DefinitionTerms { tables: vec![table], actions: vec![DefinitionAction::Comment] })
 }
 
-/// The relation that a COMMENT is about, or whose column is.
+/// The relation that a COMMENT is about, or whose column or constraint is.
 pub(crate) fn commented_table(comment: &CommentStmt) -> Option<(&str, &str)> {
     let Node::NodeList(names) = comment.object() else { return None };
     let mut names: Vec<Node<'_>> = names.iter().collect();
     match comment.objtype {
         ObjectType::OBJECT_TABLE => {}
-        ObjectType::OBJECT_COLUMN => drop(names.pop()?),
+        ObjectType::OBJECT_COLUMN | ObjectType::OBJECT_TABCONSTRAINT => drop(names.pop()?),
         _ => return None,
     }
     Some(qualified(names.into_iter()))
@@ -114,13 +125,9 @@ fn truncated(truncate: &TruncateStmt) -> Option<DefinitionTerms> {
         _ => None,
     };
     let tables = truncate.relations().iter().map(table).collect::<Option<Vec<_>>>()?;
-    let action = if truncate.restart_seqs {
-        DefinitionAction::Other("RESTART IDENTITY would have several servers draw equal numbers")
-    } else if truncate.behavior == DropBehavior::DROP_CASCADE {
-        DefinitionAction::Other("CASCADE may reach tables that are not named: name them all")
-    } else {
-        DefinitionAction::Truncate
-    };
+    // Sequences start again where each shard's own numbers begin.
+    let cascades = truncate.behavior == DropBehavior::DROP_CASCADE;
+    let action = if cascades { DefinitionAction::TruncateCascade } else { DefinitionAction::Truncate };
     Some(DefinitionTerms { tables, actions: vec![action] })
 }
 
@@ -150,14 +157,21 @@ fn read_indexes(text: &str) -> Option<DefinitionTerms> {
     match raw.stmt() {
         Node::DropStmt(drop) if drop.remove_type == ObjectType::OBJECT_INDEX => Some(dropped_indexes(drop)),
         Node::AlterTableStmt(alter) if alter.objtype == ObjectType::OBJECT_INDEX => of_table(alter.relation(), vec![NO_INDEX]),
-        Node::RenameStmt(rename) if rename.rename_type == ObjectType::OBJECT_INDEX => of_table(rename.relation(), vec![NO_INDEX]),
+        Node::RenameStmt(rename) if rename.rename_type == ObjectType::OBJECT_INDEX => {
+            of_table(rename.relation(), vec![DefinitionAction::RenameIndex])
+        }
+        Node::CommentStmt(comment) if comment.objtype == ObjectType::OBJECT_INDEX => {
+            let (tables, actions) = (vec![listed_name(comment.object())?], vec![DefinitionAction::Comment]);
+            Some(DefinitionTerms { tables, actions })
+        }
         _ => None,
     }
 }
 
-const NO_INDEX: DefinitionAction = DefinitionAction::Other("an index of a spread table is made and dropped, and not altered");
+const NO_INDEX: DefinitionAction =
+    DefinitionAction::Other("an index of a spread table is made, renamed and dropped, and not altered otherwise");
 
-fn listed_name(object: Node<'_>) -> Option<QualifiedName> {
+pub(crate) fn listed_name(object: Node<'_>) -> Option<QualifiedName> {
     let Node::NodeList(names) = object else { return None };
     let (schema, name) = qualified(names.iter());
     Some(QualifiedName { schema: schema.to_owned(), name: name.to_owned() })
@@ -167,8 +181,6 @@ fn dropped_indexes(drop: &DropStmt) -> DefinitionTerms {
     let tables = drop.objects().iter().filter_map(listed_name).collect();
     let action = if drop.concurrent {
         DefinitionAction::Other("CONCURRENTLY cannot be taken back on one server where another one fails")
-    } else if drop.behavior == DropBehavior::DROP_CASCADE {
-        DefinitionAction::Other("CASCADE may drop more than is named")
     } else {
         DefinitionAction::DropIndex
     };
@@ -208,8 +220,8 @@ fn action_of(command: &AlterTableCmd) -> DefinitionAction {
     use DefinitionAction as Action;
     let name = command.name().unwrap_or_default().to_owned();
     match (command.subtype, command.def()) {
-        _ if command.behavior == DropBehavior::DROP_CASCADE => Action::Other("CASCADE may drop more than is named"),
         (Kind::AT_AddColumn, Node::ColumnDef(column)) => added_column(column),
+        // With CASCADE each shard drops what hangs on it there: the spread tables are alike, and shard 0 has all others.
         (Kind::AT_DropColumn, _) => Action::DropColumn(name),
         (Kind::AT_ColumnDefault, Node::None) => Action::DropDefault(name),
         (Kind::AT_ColumnDefault, value) if is_constant(value) => Action::SetDefault(name),
@@ -283,14 +295,20 @@ mod tests {
         let terms = index_terms("drop index if exists s.i, j").unwrap();
         let names: Vec<_> = terms.tables.iter().map(|name| format!("{}.{}", name.schema, name.name)).collect();
         assert_eq!((names, terms.actions), (vec!["s.i".to_owned(), ".j".to_owned()], vec![DefinitionAction::DropIndex]));
-        for text in [
-            "drop index i cascade",
-            "drop index concurrently i",
-            "alter index i rename to j",
-            "alter index i set (fillfactor = 70)",
-        ] {
+        for text in ["drop index concurrently i", "alter index i set (fillfactor = 70)"] {
             let terms = index_terms(text).unwrap();
             assert!(terms.tables[0].name == "i" && matches!(terms.actions[..], [DefinitionAction::Other(_)]), "{text}");
+        }
+        for (text, action) in [
+            ("alter index if exists s.i rename to j", DefinitionAction::RenameIndex),
+            ("comment on index s.i is 'x'", DefinitionAction::Comment),
+        ] {
+            let terms = index_terms(text).unwrap();
+            assert_eq!(
+                (terms.tables[0].schema.as_str(), terms.tables[0].name.as_str(), terms.actions),
+                ("s", "i", vec![action]),
+                "{text}"
+            );
         }
         assert!(index_terms("drop table i").is_none() && index_terms("create index i on t (a)").is_none());
     }
@@ -312,8 +330,8 @@ mod tests {
     fn the_changes_of_a_table_are_read_with_their_columns() {
         for (text, expected) in [
             ("truncate t, s.u", "t,u: Truncate"),
-            ("truncate t restart identity", "t: refused"),
-            ("truncate t cascade", "t: refused"),
+            ("truncate t restart identity", "t: Truncate"),
+            ("truncate t cascade", "t: TruncateCascade"),
             ("create index i on t (a, lower(b), c collate \"C\")", "t: index false a"),
             ("create unique index i on s.t (a, b)", "t: index true a,b"),
             ("create index on t (a)", "t: refused"),
@@ -326,7 +344,7 @@ mod tests {
             ("alter table t add x int primary key", "t: refused"),
             ("alter table t add x int references u", "t: refused"),
             ("alter table t add x int generated always as identity", "t: refused"),
-            ("alter table t drop column x cascade", "t: refused"),
+            ("alter table t drop column x cascade", "t: DropColumn(\"x\")"),
             ("alter table t alter x set default 7, alter y drop default", "t: SetDefault(\"x\"); DropDefault(\"y\")"),
             ("alter table t alter x set default random()", "t: refused"),
             ("alter table t alter x set not null, alter y drop not null", "t: SetNotNull(\"x\"); DropNotNull(\"y\")"),
@@ -343,8 +361,11 @@ mod tests {
             ("grant usage on sequence t to someone", "none"),
             ("comment on table s.t is 'x'", "t: Comment"),
             ("comment on column t.a is null", "t: Comment"),
+            ("comment on constraint c on s.t is 'x'", "t: Comment"),
             ("comment on index t is 'x'", "none"),
-            ("drop table t", "none"),
+            ("drop table t", "t: DropTable"),
+            ("drop table if exists s.t, u cascade", "t,u: DropTable"),
+            ("drop view t", "none"),
             ("select 1", "none"),
         ] {
             assert_eq!(told(text), expected, "{text}");

@@ -76,6 +76,8 @@ pub enum TextProperty {
     LocksRows,
     /// May change the meaning of a name for others, or the defaults of sessions.
     Defines,
+    /// `Defines`, and may do so for functions, views and other code.
+    DefinesCode,
     /// `EXPLAIN`; with `ANALYZE`, `effect` is that of the statement.
     Explains,
     Commented,

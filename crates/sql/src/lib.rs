@@ -6,6 +6,7 @@ pub mod beyond_ascii;
 pub mod body;
 pub mod copy_from;
 pub mod copy_to;
+pub mod defined_names;
 pub mod definition_terms;
 mod executed;
 pub mod facts;

@@ -17,7 +17,7 @@ use crate::skeleton::skeleton;
 use crate::statement::{self, StatementFacts};
 use crate::statement_changes::changes;
 use crate::tree_walk::WalkFindings;
-use crate::{TEXT_BYTES_MAX, defines, hint, refused_text, verb};
+use crate::{TEXT_BYTES_MAX, defined_names, defines, hint, refused_text, verb};
 
 /// Reads the facts of any bytes; about 1.5 us for a short statement.
 ///
@@ -183,7 +183,9 @@ fn look_at_one<'a>(raw: &'a RawStmt, walk: &mut WalkFindings<'a>) -> StatementFa
         own
     };
     let changes = if is_run { nested } else { ChangeScope::Nothing };
-    let marks = verdict.marks.with_if(TextProperty::Defines, defines::defines(node));
+    let defines = defines::defines(node);
+    let defines_code = defines && !defined_names::is_storage(node);
+    let marks = verdict.marks.with_if(TextProperty::Defines, defines).with_if(TextProperty::DefinesCode, defines_code);
     StatementFacts { marks, changes, ..verdict }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::conn::Conn;
 use crate::sharding::savepoint_stack::SavepointStack;
+use crate::sharding::spread_write::{ChangedPart, SpreadChange};
 use crate::statements::Statement;
 use crate::upstream::UpstreamState;
 use std::rc::Rc;
@@ -17,6 +18,8 @@ pub struct Participants {
     pub(crate) first: u16,
     pub(crate) begin: Rc<Statement>,
     pub(crate) phase: CommitPhase,
+    /// Definitions of spread tables: in doubt for others until the transaction has ended.
+    pub(crate) changes: Vec<SpreadChange>,
 }
 
 /// A connection to a shard that the session does not use now.
@@ -86,7 +89,7 @@ impl CommitPhase {
 
 impl Participants {
     pub fn new(first: u16, begin: Rc<Statement>) -> Participants {
-        Participants { parked: Vec::new(), prepared: Vec::new(), first, begin, phase: CommitPhase::Open }
+        Participants { parked: Vec::new(), prepared: Vec::new(), first, begin, phase: CommitPhase::Open, changes: Vec::new() }
     }
 
     pub fn park(&mut self, part: ParkedPart) {
@@ -95,6 +98,11 @@ impl Participants {
 
     pub fn has(&self, shard: u16) -> bool {
         self.parked.iter().any(|part| part.conn.status.address.shard == shard)
+    }
+
+    /// True if the transaction has changed this part of spread tables.
+    pub fn has_changed(&self, part: ChangedPart) -> bool {
+        self.changes.iter().any(|change| change.part() == part)
     }
 
     /// True if statements ran on parked connections since the savepoint of this number.

@@ -82,6 +82,8 @@ pub enum DefinedReaders {
 pub struct CommitEffects {
     /// Names may mean something else.
     pub(crate) redefines: bool,
+    /// Functions, views or other code among them may be new.
+    pub(crate) redefines_code: bool,
     /// Functions or triggers among them may read sharded tables.
     pub(crate) defined_readers: DefinedReaders,
     /// `redefines` is only due to a long text not yet scanned to its end.

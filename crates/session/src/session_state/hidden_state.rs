@@ -21,7 +21,15 @@ pub(super) fn hidden(s: &Session) -> HiddenUses {
         return HiddenUses::NONE;
     }
     let known = s.account.known.hidden();
-    if s.state.effects.redefines { known.and(HiddenUses::ASSUMED) } else { known }
+    if s.state.effects.redefines && !brings_no_code(s, known) { known.and(HiddenUses::ASSUMED) } else { known }
+}
+
+/// True if the transaction's definitions bring no code that might leave state: they are about tables and the like only, and no code of the catalog
+/// leaves any. A transaction on several shards depends on what names mean from statement to statement.
+#[cold]
+fn brings_no_code(s: &Session, known: HiddenUses) -> bool {
+    let is_sharded = s.account.known.sharding.edition() != 0;
+    is_sharded && !s.state.effects.redefines_code && !known.meets(HiddenUses::ALL)
 }
 
 /// True if the catalog is up to date for this session.

@@ -8,22 +8,25 @@ use crate::participants::savepoint_steps;
 use crate::plan::MessagePlan;
 use crate::prepared::key;
 use crate::routing::classify;
-use crate::session::{FAILED, IDLE, LazyBegin, Session};
+use crate::session::{FAILED, IDLE, LazyBegin, Session, WITHIN};
 use crate::session_state::client_settings::EncodingEffect;
 use crate::sharding::bound_values::BoundValues;
 use crate::sharding::copy_parts::CopyParts;
 use crate::sharding::copy_plan::CopyPlan;
 use crate::sharding::copy_table::copy_of_query;
+use crate::sharding::definitions;
 use crate::sharding::gathered_statement::GatheredStatement;
 use crate::sharding::insert_parts::{InsertPart, InsertParts, insert_parts};
 use crate::sharding::kept_plan::{CopyWork, EngineFit, EveryCopy, NoEngine, TextPlan, TextRefusal};
 use crate::sharding::known_sharding::{EngineLack, EngineStanding};
+use crate::sharding::look_wait;
 use crate::sharding::plan_wish::PlanWish;
 use crate::sharding::refusal_words;
 use crate::sharding::returned_rows::{ReturnedRows, RowOrder};
 use crate::sharding::shard_target::{BoundStatements, ENGINE, ShardAim, ShardTarget, TransactionPart};
 use crate::sharding::spread_write::{ChangedPart, PartAnswers, PartMessages, SpreadChange, SpreadParts, WriteEnd};
 use crate::sharding::text_plan::{NameCertainty, PlanFacts, may_be_kept, plan_of, says_index};
+use crate::sharding::unread_readers::UnreadCode;
 use crate::sharding::{
     engine_settings, engine_snapshots, engine_standing, gathered_read, reference_steps, savepoints, spread_refusal,
     unread_readers, write_steps,
@@ -59,6 +62,8 @@ enum Unaimed {
     EngineLacks(EngineLack),
     /// A read of several shards in a transaction that has begun. The text is a Parse behind its name.
     Gathers(Box<[u8]>),
+    /// The next look at the database tells what the statement depends on.
+    AwaitsLook(EngineLack),
 }
 
 impl From<ErrorReport> for Unaimed {
@@ -79,9 +84,10 @@ pub fn aim(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Option<M
         {
             return Some(MessagePlan::Later(MessageFlow::Hold));
         }
-        StatementMessage::Query(statement) | StatementMessage::Bind { statement, .. } => {
-            ties_batch(s, unit) || savepoints::ties(s, unit).unwrap_or_else(|| participants::is_tie(statement))
-        }
+        StatementMessage::Query(statement) | StatementMessage::Bind { statement, .. } => match ties(s, w, unit, statement) {
+            Ok(ties) => ties,
+            Err(later) => return set(s, w, Err(later)),
+        },
         StatementMessage::BindUnknown(_) | StatementMessage::Call(_) => true,
         StatementMessage::Parse(_) | StatementMessage::Execute | StatementMessage::Garbled => return None,
     };
@@ -119,6 +125,37 @@ pub fn aim(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Option<M
         s.sharding.untie();
     }
     later
+}
+
+/// True if a statement ties its transaction to its server connection.
+fn ties(s: &mut Session, w: &Context, unit: StatementMessage<'_>, statement: &Statement) -> Result<bool, Unaimed> {
+    if ties_batch(s, unit) {
+        return Ok(true);
+    }
+    let is_tie = savepoints::ties(s, unit).unwrap_or_else(|| participants::is_tie(statement));
+    Ok(is_tie && !is_movable(s, w, unit)?)
+}
+
+/// True if a definition leaves its transaction free to go on to other shards: all of them carry it out, or it is about tables of shard 0.
+#[cold]
+fn is_movable(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Result<bool, Unaimed> {
+    let (place, statement) = match unit {
+        StatementMessage::Query(statement) => (TextPlace::Message, statement),
+        StatementMessage::Bind { prepared, statement } => (TextPlace::Parse(prepared), statement),
+        _ => return Ok(false),
+    };
+    if !definitions::may_be_movable(s, statement) || place.text(s).is_none() {
+        return Ok(false);
+    }
+    match text_plan(s, w, statement, place) {
+        Ok(plan) => Ok(match &*plan {
+            TextPlan::EveryCopy(_) => true,
+            TextPlan::Cluster => definitions::is_about_others(s, statement, place.text(s).unwrap_or_default()),
+            _ => false,
+        }),
+        Err(Unaimed::Refused(_)) => Ok(false),
+        Err(later) => Err(later),
+    }
 }
 
 /// A BEGIN waits while the server is asked for what the statement before it left there. Otherwise the transaction would be that server's, whatever its
@@ -213,21 +250,79 @@ fn set_again(s: &mut Session, w: &Context) -> Option<Option<MessagePlan>> {
 
 fn set(s: &mut Session, w: &Context, aim: Result<ShardAim, Unaimed>) -> Option<MessagePlan> {
     match aim {
-        Ok(aim) => {
-            s.sharding.set(aim);
-            None
-        }
+        Ok(aim) => match lack_beyond(s, w, aim.target) {
+            Some(lack) => Some(look_wait::begin(s, w, lack)),
+            None => {
+                s.sharding.set(aim);
+                None
+            }
+        },
         Err(Unaimed::More) => Some(MessagePlan::Later(MessageFlow::More)),
         Err(Unaimed::Hold) => Some(MessagePlan::Later(MessageFlow::Hold)),
         Err(Unaimed::Rewritten) => Some(MessagePlan::Later(MessageFlow::Next)),
-        Err(Unaimed::Refused(report)) => Some(MessagePlan::Refused(*report)),
-        Err(Unaimed::ManyShards(refusal)) => Some(MessagePlan::Refused(write_steps::cannot_spread(&refusal.to_string()))),
+        Err(Unaimed::Refused(report)) => Some(refused(s, *report)),
+        Err(Unaimed::ManyShards(refusal)) => Some(refused(s, write_steps::cannot_spread(&refusal.to_string()))),
         Err(Unaimed::EngineLacks(lack)) => leave_engine(s, w, lack),
         Err(Unaimed::Gathers(parse)) => {
             let aim = gather(s, w, &parse);
             set(s, w, aim)
         }
+        Err(Unaimed::AwaitsLook(lack)) => Some(look_wait::begin(s, w, lack)),
     }
+}
+
+#[cold]
+fn refused(s: &mut Session, report: ErrorReport) -> MessagePlan {
+    s.sharding.look_wait = None;
+    MessagePlan::Refused(report)
+}
+
+/// Why a statement for another shard than that of its transaction, or of its batch, waits.
+#[inline]
+fn lack_beyond(s: &Session, w: &Context, target: ShardTarget) -> Option<EngineLack> {
+    let is_beyond = s.has_server()
+        && !matches!(target, ShardTarget::Any | ShardTarget::Engine)
+        && target.number() != s.sharding.here()
+        && (s.transaction() == WITHIN || s.sharding.has_executed());
+    if is_beyond { lack_of_span(s, w) } else { None }
+}
+
+fn refuse_by_position(s: &Session, w: &Context, plan: &TextPlan) -> Result<(), Unaimed> {
+    if !plan.is_by_position() {
+        return Ok(());
+    }
+    if definitions::has_changed(s, ChangedPart::Columns) {
+        return Err(definitions::columns_changed().into());
+    }
+    lack_of_columns(s, w).map_or(Ok(()), |lack| Err(Unaimed::AwaitsLook(lack)))
+}
+
+/// Why a row whose key stands by the order of the columns has no known shard for now: these are changing.
+#[cold]
+fn lack_of_columns(s: &Session, w: &Context) -> Option<EngineLack> {
+    match s.account.known.sharding.engine_on(w.view().primary_id()) {
+        EngineStanding::Waits(lack @ (EngineLack::ColumnsChange | EngineLack::Follows)) => Some(lack),
+        EngineStanding::Waits(_) | EngineStanding::Ready | EngineStanding::Unready => None,
+    }
+}
+
+/// Why a text is perhaps refused for now only: a relation of its names was just made or dropped.
+#[cold]
+fn lack_of_tables(s: &Session, w: &Context, refusal: &TextRefusal) -> Option<EngineLack> {
+    match refusal {
+        TextRefusal::UnknownName(_) if engine_standing::awaits_catalog(s) => return Some(EngineLack::CatalogUnread),
+        TextRefusal::UnknownName(_) | TextRefusal::Plan(ShardRefusal::Definition, _) => {}
+        _ => return None,
+    }
+    let is_own = definitions::has_changed(s, ChangedPart::Columns);
+    if is_own { None } else { lack_of_columns(s, w) }
+}
+
+/// Why nobody knows for now if the session's transaction may go on to other shards.
+#[cold]
+fn lack_of_span(s: &Session, w: &Context) -> Option<EngineLack> {
+    let may_span = participants::spans_shards(&w.peek_config(), &s.account.known) && s.pin().is_none();
+    (may_span && lazy_begin::awaits_defaults(s)).then_some(EngineLack::DefaultsUnread)
 }
 
 /// Lets go of a connection to the engine, for which the statement then waits without one. One that stays cannot wait.
@@ -303,7 +398,9 @@ fn of_query(s: &mut Session, w: &Context, statement: &Statement) -> Result<Shard
     if place.text(s).is_none() {
         return refusal_of_long(s).map_or(Ok(ShardTarget::Cluster.into()), |fault| Err(fault.into()));
     }
-    match &*text_plan(s, w, statement, place)? {
+    let plan = text_plan(s, w, statement, place)?;
+    refuse_by_position(s, w, &plan)?;
+    match &*plan {
         TextPlan::OneShard { plan, literals, engine } => match shard(s, (plan, literals), place, None) {
             Err(refusal @ ShardRefusal::KeyOfManyShards) if statement.verb == StatementVerb::Insert => {
                 insert_on_all(s, w, statement, refusal)
@@ -371,6 +468,7 @@ fn by_values(
     (prepared, values): (&PreparedStatement, &[u8]),
 ) -> Result<ShardAim, Unaimed> {
     let place = TextPlace::Parse(prepared);
+    refuse_by_position(s, w, plan)?;
     match plan {
         TextPlan::OneShard { plan, literals, engine } => {
             let found = shard(s, (plan, literals), place, BoundValues::read(values, prepared.types()).as_ref());
@@ -789,21 +887,15 @@ fn begin_on_all(
     if matches!(place, TextPlace::Parse(prepared) if !prepared.user_types.is_empty()) {
         return Err(write_steps::cannot_spread("types of parameters must be PostgreSQL's own").into());
     }
-    if must_wait_for_defaults(s, w) {
-        return Ok(of_engine(s));
+    if !(s.status() == IDLE && write_steps::is_definition(statement))
+        && let Some(lack) = lack_of_span(s, w)
+    {
+        return Err(Unaimed::AwaitsLook(lack));
     }
     if !write_steps::begin(s, w, (statement, shards, asks_time), end, parts)? {
         return Err(Unaimed::Hold);
     }
     write_steps::aim_again(s).unwrap_or_else(|| Ok(ShardTarget::Cluster.into())).map_err(Unaimed::from)
-}
-
-/// A transaction may go on to other shards unless it is serializable by a default, and nobody knows that while the catalog is read anew. Without a
-/// connection the session waits as if the statement were the engine's, and is then aimed again.
-#[cold]
-fn must_wait_for_defaults(s: &Session, w: &Context) -> bool {
-    let standing = engine_standing::engine_standing(s, w);
-    standing == EngineStanding::Waits(EngineLack::DefaultsUnread) && !s.has_server() && s.participants.is_none()
 }
 
 fn query_message(text: &[u8]) -> Vec<u8> {
@@ -893,6 +985,8 @@ fn to_gather(s: &Session, statement: &Statement, fit: EngineFit, texts: (TextPla
         "it asks for the time of the transaction, which the engine does not know"
     } else if s.recoding() != EncodingEffect::None {
         "the client's encoding is none of the server's"
+    } else if definitions::has_changed(s, ChangedPart::Columns) {
+        "it has changed columns of spread tables, which the engine does not know yet"
     } else {
         let parse = match place {
             TextPlace::Message => reference_steps::without_parameters(place.text(s).unwrap_or_default()),
@@ -928,12 +1022,18 @@ fn may_be_recoded(value: &BoundValue<'_>) -> bool {
 
 /// The plan of a text, made once for each meaning of its names.
 fn text_plan(s: &mut Session, w: &Context, statement: &Statement, place: TextPlace<'_>) -> Result<Rc<TextPlan>, Unaimed> {
-    if let Some(report) = unread_readers::refusal(s, statement) {
-        return Err(report.into());
+    match unread_readers::refusal(s, statement) {
+        Some(UnreadCode::OfTransaction(report)) => return Err(report.into()),
+        Some(UnreadCode::Awaited) => return Err(Unaimed::AwaitsLook(EngineLack::ReadersUnread)),
+        None => {}
     }
     if statement.has(StatementTrait::Redefines) {
         let text = place.text(s).unwrap_or_default().to_vec();
-        unread_readers::note(s, &text);
+        unread_readers::note(s, &text)?;
+    }
+    if s.status() != IDLE && statement.has(StatementTrait::Writes) && engine_standing::awaits_catalog(s) {
+        // A write that might leave anything would keep its transaction on one shard.
+        return Err(Unaimed::AwaitsLook(EngineLack::CatalogUnread));
     }
     if s.upstream().is_some_and(|upstream| !upstream.left.names_are_certain()) {
         return uncertain_plan(s, w, statement, place).map(Rc::new);
@@ -943,6 +1043,11 @@ fn text_plan(s: &mut Session, w: &Context, statement: &Statement, place: TextPla
         return Ok(known);
     }
     let made = Rc::new(make_plan(s, statement, place, NameCertainty::Known)?);
+    if let TextPlan::Refused(refusal) = &*made
+        && let Some(lack) = lack_of_tables(s, w, refusal)
+    {
+        return Err(Unaimed::AwaitsLook(lack));
+    }
     // Without a catalog the scope says nothing of what names mean.
     if scope.0 != 0 && place.text(s).is_some_and(|text| may_be_kept(statement, text)) {
         statement.sharding.keep(scope, made.clone());
@@ -985,7 +1090,10 @@ fn make_plan(s: &Session, statement: &Statement, place: TextPlace<'_>, certainty
     let plan = plan_of(statement, text, &facts);
     let hangs_on_indexes = matches!(plan, TextPlan::Cluster | TextPlan::Refused(TextRefusal::Definition(_)));
     if known.sharding.indexes.is_doubtful() && hangs_on_indexes && says_index(statement, text) {
-        return Err(sharding::indexes_change().into());
+        if definitions::has_changed(s, ChangedPart::Indexes) {
+            return Err(definitions::indexes_changed().into());
+        }
+        return Err(Unaimed::AwaitsLook(EngineLack::IndexesChange));
     }
     Ok(plan)
 }

@@ -7,7 +7,9 @@ use crate::context::Context;
 use crate::fault::{ErrorReport, sqlstate};
 use crate::lazy_begin;
 use crate::session::Session;
+use crate::sharding;
 use crate::sharding::known_sharding::{EngineLack, EngineStanding};
+use crate::sharding::unread_readers;
 use std::time::Duration;
 use weir_shard::EngineReadiness;
 
@@ -26,12 +28,40 @@ pub fn engine_standing(s: &Session, w: &Context) -> EngineStanding {
     }
 }
 
+/// True if the catalog of a database with spread tables is being read anew.
+#[cold]
+pub fn awaits_catalog(s: &Session) -> bool {
+    let has_tables = || s.account.known.sharding.tables().is_some_and(|tables| !tables.is_empty());
+    lazy_begin::is_catalog_being_read(s) && has_tables()
+}
+
+/// True while a lack lasts.
+#[cold]
+pub fn lacks(s: &Session, w: &Context, lack: EngineLack) -> bool {
+    let sharding = &s.account.known.sharding;
+    match lack {
+        EngineLack::Follows | EngineLack::NotLookedAt | EngineLack::ColumnsChange => {
+            sharding.engine_on(w.view().primary_id()) == EngineStanding::Waits(lack)
+        }
+        EngineLack::DefaultsUnread => lazy_begin::awaits_defaults(s),
+        EngineLack::CatalogUnread => awaits_catalog(s),
+        EngineLack::IndexesChange => sharding.indexes.is_doubtful(),
+        EngineLack::ReadersUnread => sharding.has_unread_readers(),
+    }
+}
+
+/// The lack for whose end the session's statement waits (`look_wait`), while it lasts.
+#[cold]
+pub fn awaited_lack(s: &Session, w: &Context) -> Option<EngineLack> {
+    s.sharding.look_wait.map(|wait| wait.lack).filter(|lack| lacks(s, w, *lack))
+}
+
 /// The error of a statement that has waited for so long, or cannot wait.
 #[cold]
 pub fn not_ready(s: &Session, lack: EngineLack) -> ErrorReport {
     let busy = |text: &str| {
         ErrorReport::error(sqlstate::CANNOT_CONNECT_NOW, text)
-            .detail("The statement is about rows of several shards.")
+            .detail("The statement is about several shards.")
             .hint("Run the statement again.")
     };
     match lack {
@@ -54,6 +84,9 @@ pub fn not_ready(s: &Session, lack: EngineLack) -> ErrorReport {
         EngineLack::DefaultsUnread => {
             busy("the defaults of transactions are not known while the catalog is read anew; the statement was not sent")
         }
+        EngineLack::CatalogUnread => busy("the catalog is read anew; the statement was not sent"),
+        EngineLack::IndexesChange => sharding::indexes_change(),
+        EngineLack::ReadersUnread => unread_readers::unread(),
         EngineLack::ColumnsChange => busy(
             "columns or rights of a spread table are being changed, and the engine was not looked at since; the statement was not sent",
         ),

@@ -35,6 +35,18 @@ pub enum TextPlan {
     Refused(TextRefusal),
 }
 
+impl TextPlan {
+    /// True if the shard of a row hangs on the order of its table's columns.
+    #[inline]
+    pub fn is_by_position(&self) -> bool {
+        match self {
+            TextPlan::OneShard { plan: ShardPlan::OneShard(one), .. } => one.is_by_position,
+            TextPlan::CopyRows(plan) => plan.columns.is_some(),
+            _ => false,
+        }
+    }
+}
+
 /// A write to a reference table, or a change of spread tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EveryCopy {
@@ -120,6 +132,8 @@ pub enum TextRefusal {
     Function(String),
     /// A trigger of the table calls such a function.
     Trigger(QualifiedName),
+    /// A write to the relation, a view or a table with rules, may go on to a reference table.
+    ReferenceView(QualifiedName),
     /// The function, operator or type may answer otherwise on each server.
     BoundToServer(QualifiedName),
     Execute,

@@ -17,6 +17,12 @@ pub enum EngineLack {
     ColumnsChange,
     /// The catalog is read anew, and with it the isolation of transactions.
     DefaultsUnread,
+    /// The catalog is read anew, and with it what statements may leave.
+    CatalogUnread,
+    /// An index of a spread table was made or renamed since the last look.
+    IndexesChange,
+    /// A function or trigger that may read sharded tables was defined since the last look.
+    ReadersUnread,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -31,6 +31,19 @@ impl PlanFacts<'_> {
         self.tables.relation(&whole).map(|relation| (whole, relation))
     }
 
+    /// The index that a name means. A name without a schema is one of the first schema of the path: of those behind it another index may stand in front.
+    pub(super) fn index(&self, name: &QualifiedName) -> Option<QualifiedName> {
+        let is_plain = name.schema.is_empty() && !name.name.starts_with("pg_");
+        match (name.schema.is_empty(), self.certainty) {
+            (false, _) => Some(name.clone()),
+            (true, NameCertainty::Known) if is_plain => {
+                let schema = self.catalog.first_schema(self.path)?.to_owned();
+                Some(QualifiedName { schema, name: name.name.clone() })
+            }
+            (true, NameCertainty::Known | NameCertainty::Unknown) => None,
+        }
+    }
+
     /// True if a name may or may not mean a sharded table.
     pub(super) fn is_unsettled(&self, name: &QualifiedName) -> bool {
         let is_hidden = name.schema.is_empty() && self.certainty == NameCertainty::Unknown;

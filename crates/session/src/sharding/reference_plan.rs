@@ -4,7 +4,7 @@ use crate::sharding::kept_plan::{CopyWork, EveryCopy, NoCopies};
 use crate::sharding::plan_facts::PlanFacts;
 use weir_catalog::{StatementNames, UsedNames, builtin};
 use weir_shard::{copies_stay_equal, in_order, spread_definition};
-use weir_sql::definition_terms::DefinitionTerms;
+use weir_sql::definition_terms::{DefinitionAction, DefinitionTerms};
 use weir_sql::facts::QualifiedName;
 use weir_sql::key_terms::{KeyTerms, TermProperty};
 
@@ -33,6 +33,9 @@ pub fn every_definition(
 ) -> Result<EveryCopy, String> {
     let is_plain_type =
         |kind: &QualifiedName| matches!(kind.schema.as_str(), "" | "pg_catalog") && builtin::is_plain_type(&kind.name);
+    if terms.actions.contains(&DefinitionAction::TruncateCascade) && facts.tables.fires_any() {
+        return Err("CASCADE may reach tables whose triggers read sharded tables: name the tables".to_owned());
+    }
     let effect = spread_definition(terms, |name| facts.kind(name), is_plain_type)?;
     let nothing = StatementNames::default();
     let used = UsedNames { operators: &[], collations: &[] };

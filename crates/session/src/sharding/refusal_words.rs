@@ -101,6 +101,9 @@ pub fn report(refusal: &TextRefusal) -> ErrorReport {
         TextRefusal::Trigger(table) => {
             format!("a trigger of table {} calls a function that may read sharded tables", shown(table))
         }
+        TextRefusal::ReferenceView(name) => {
+            format!("a write to {} may go on to a reference table, of which it would change one copy only", shown(name))
+        }
         TextRefusal::BoundToServer(name) => {
             format!("{} may answer otherwise on each shard, and stands in a statement about a sharded table", shown(name))
         }
@@ -116,6 +119,7 @@ pub fn report(refusal: &TextRefusal) -> ErrorReport {
         TextRefusal::Unusable(..) => "Look at weir shard check.",
         TextRefusal::Execute => "Send the statement itself, or prepare it by the protocol of the driver.",
         TextRefusal::UnknownName(_) => "Name the table with its schema.",
+        TextRefusal::ReferenceView(_) => "Write to the reference table itself.",
         _ => WHAT_WORKS,
     };
     ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, text).hint(hint)

@@ -1,6 +1,7 @@
 //! Where a session's next statement belongs, and where its server connection leads.
 
 use crate::sharding::gathered_statement::GatheredStatement;
+use crate::sharding::known_sharding::EngineLack;
 use crate::sharding::savepoint_stack::Savepoints;
 use crate::sharding::spread_write::{SpreadWrite, WriteStep};
 use weir_catalog::rule::RoutingRule;
@@ -19,6 +20,9 @@ pub enum ShardTarget {
 
 /// Stands for the engine among the numbers of shards.
 pub const ENGINE: u16 = u16::MAX;
+
+/// Stands for no server: the end of a look at the database is awaited (`look_wait`).
+pub const LOOK: u16 = u16::MAX - 1;
 
 impl ShardTarget {
     pub const fn of(shard: u16) -> ShardTarget {
@@ -106,6 +110,14 @@ pub enum BoundStatements {
     Any,
 }
 
+/// A wait of the session's next statement for a look. It is small, as each session has room for one.
+#[derive(Clone, Copy, Debug)]
+pub struct LookWait {
+    pub lack: EngineLack,
+    /// The last 8 bits of Weir's clock in seconds.
+    pub since_s: u8,
+}
+
 #[derive(Default)]
 pub struct SessionSharding {
     /// Of the next statement.
@@ -126,6 +138,8 @@ pub struct SessionSharding {
     pub(crate) savepoints: Option<Box<Savepoints>>,
     /// A read of several shards within the open transaction, until it is answered.
     pub(crate) gathered: Option<Box<GatheredStatement>>,
+    /// The next statement waits for a look.
+    pub(crate) look_wait: Option<LookWait>,
 }
 
 impl SessionSharding {
@@ -208,7 +222,7 @@ impl SessionSharding {
     }
 
     pub fn set(&mut self, aim: ShardAim) {
-        self.aim = aim;
+        (self.aim, self.look_wait) = (aim, None);
     }
 
     /// True if the next statement must not begin the transaction that it is in.

@@ -74,6 +74,8 @@ pub struct SpreadWrite {
     pub parts: SpreadParts,
     /// True if the client's message is Weir's copy, which goes on with the statement.
     pub is_again: bool,
+    /// True if the statement begins its transaction: nobody has asked for its time.
+    pub begins: bool,
 }
 
 /// The messages for the servers of a statement, and the answers that they may give.
@@ -101,6 +103,10 @@ impl SpreadChange {
         let change = SpreadChange(known, part);
         change.count().change_begins();
         change
+    }
+
+    pub fn part(&self) -> ChangedPart {
+        self.1
     }
 
     fn count(&self) -> &ChangeCount {
@@ -144,6 +150,7 @@ impl SpreadWrite {
             changes: None,
             parts,
             is_again,
+            begins: false,
         }
     }
 
@@ -186,6 +193,11 @@ impl SpreadWrite {
         let fault = self.parts.returned.as_ref()?.fault()?;
         let text = format!("the statement writes rows of several shards, and its RETURNING cannot be answered: {fault}");
         Some(ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, text))
+    }
+
+    /// The shard that tells the time of the transaction, if the statement begins that: the last one, with other tables beside the spread ones.
+    pub fn tells_time(&self) -> Option<u16> {
+        self.shards.last().copied().filter(|_| self.begins)
     }
 
     /// The shard whose turn it is.

@@ -10,6 +10,7 @@ use weir_shard::{
     AllShards, EngineReadiness, EngineRefusal, RelationKind, ShardPlan, ShardRefusal, ShardedRelation, all_shards, engine_takes,
     plan,
 };
+use weir_sql::defined_names::defined_names;
 use weir_sql::definition_terms::{DefinitionTerms, definition_terms, index_terms};
 use weir_sql::facts::{QualifiedName, StateKind, StatementVerb, TransactionEnd, TransactionVerb};
 use weir_sql::key_terms;
@@ -49,9 +50,13 @@ fn refusal_of(statement: &Statement, text: &[u8], facts: &PlanFacts<'_>) -> Opti
     if let Some(function) = names.functions().iter().find(may_read) {
         return Some(TextRefusal::Function(function.name.clone()));
     }
+    let whole = |name: &QualifiedName| facts.catalog.with_schema(name, facts.path).unwrap_or_else(|| name.clone());
+    let written = || statement.objects.written.iter().map(whole);
+    if let Some(view) = written().find(|name| facts.tables.writes_reference(name)) {
+        return Some(TextRefusal::ReferenceView(view));
+    }
     if facts.tables.fires_any() {
-        let whole = |name: &QualifiedName| facts.catalog.with_schema(name, facts.path).unwrap_or_else(|| name.clone());
-        return statement.objects.written.iter().map(whole).find(|table| facts.tables.fires(table)).map(TextRefusal::Trigger);
+        return written().find(|table| facts.tables.fires(table)).map(TextRefusal::Trigger);
     }
     None
 }
@@ -81,6 +86,11 @@ fn place_of(statement: &Statement, text: &[u8], facts: &PlanFacts<'_>) -> TextPl
     }
     if statement.has(StatementTrait::Many) {
         return TextPlan::Refused(TextRefusal::Many);
+    }
+    if let Some(names) = names
+        && only_refers(statement, text, (names, facts))
+    {
+        return TextPlan::Cluster;
     }
     if let Some(bound) = names.and_then(|names| facts.catalog.bound_to_server(names, facts.path)) {
         return TextPlan::Refused(TextRefusal::BoundToServer(bound.clone()));
@@ -134,11 +144,24 @@ fn place_of(statement: &Statement, text: &[u8], facts: &PlanFacts<'_>) -> TextPl
     }
 }
 
-/// True if a text may change or drop an index by its name.
+/// True for a definition of tables, views and the like on shard 0 which reads reference tables or refers to them, and changes none.
+#[cold]
+fn only_refers(statement: &Statement, text: &[u8], (names, facts): (&StatementNames, &PlanFacts<'_>)) -> bool {
+    if !statement.has(StatementTrait::Redefines) && statement.verb != StatementVerb::Definition {
+        return false;
+    }
+    let Some(defined) = std::str::from_utf8(text).ok().and_then(defined_names) else { return false };
+    let is_single = |name: &QualifiedName| matches!(facts.kind(name), RelationKind::Single) && !facts.is_unsettled(name);
+    let is_whole = |name: &QualifiedName| matches!(facts.kind(name), RelationKind::Single | RelationKind::Reference);
+    defined.relations.iter().all(is_single) && names.relations().iter().all(is_whole)
+}
+
+/// True if a text may change, drop or comment an index by its name.
 pub fn says_index(statement: &Statement, text: &[u8]) -> bool {
+    let says = |what: &[u8]| text.windows(what.len()).any(|word| word.eq_ignore_ascii_case(what));
     statement.verb == StatementVerb::Definition
-        && statement.has(StatementTrait::Redefines)
-        && text.windows(b"index".len()).any(|word| word.eq_ignore_ascii_case(b"index"))
+        && (statement.has(StatementTrait::Redefines) || says(b"comment"))
+        && says(b"index")
 }
 
 /// The plan of a text that changes or drops indexes of spread tables by their names. `None`: it does not.
@@ -148,8 +171,8 @@ fn index_plan(text: &[u8], facts: &PlanFacts<'_>) -> Option<TextPlan> {
     if !terms.tables.iter().any(|index| facts.tables.may_have_index(index)) {
         return None;
     }
-    let tables: Option<Vec<QualifiedName>> =
-        terms.tables.iter().map(|index| facts.tables.table_of_index(index).cloned()).collect();
+    let table = |index: &QualifiedName| facts.tables.table_of_index(&facts.index(index)?).cloned();
+    let tables: Option<Vec<QualifiedName>> = terms.tables.iter().map(table).collect();
     let planned = match tables {
         // By another path a name without a schema might mean another index on shard 0.
         None => Err("name each index with its schema, and none of shard 0 only".to_owned()),

@@ -3,36 +3,55 @@
 //! The look sees nothing of an open transaction. A definition whose text names no sharded table, and puts no text together, is none of these.
 
 use crate::fault::{ErrorReport, sqlstate};
-use crate::session::Session;
+use crate::session::{IDLE, Session};
 use crate::session_state::held_state::DefinedReaders;
 use crate::statements::Statement;
 use weir_catalog::builtin;
 
 const WHAT: &str = "A function or trigger may read sharded tables, of which no server has all rows.";
 
-/// Notes a text that defines such code.
-pub fn note(s: &mut Session, text: &[u8]) {
+/// Notes a text that defines such code. Error: it must not be defined in a transaction block.
+pub fn note(s: &mut Session, text: &[u8]) -> Result<(), ErrorReport> {
     let text = String::from_utf8_lossy(text);
-    if !s.account.known.sharding.tables().is_some_and(|tables| tables.may_be_read_by(&text)) {
-        return;
+    let Some(tables) = s.account.known.sharding.tables() else { return Ok(()) };
+    let writes_reference = tables.may_write_reference(&text);
+    if writes_reference && s.status() != IDLE {
+        return Err(view_in_block());
+    }
+    if !writes_reference && !tables.may_be_read_by(&text) {
+        return Ok(());
     }
     let lower = text.to_ascii_lowercase();
-    let fires = lower.contains("trigger") || lower.contains("rule");
+    let fires = writes_reference || lower.contains("trigger") || lower.contains("rule");
     let defined = if fires { DefinedReaders::Triggers } else { DefinedReaders::Functions };
     let effects = &mut s.state.effects;
     effects.defined_readers = effects.defined_readers.max(defined);
+    Ok(())
 }
 
-/// The error of a statement that may run such code.
+#[cold]
+fn view_in_block() -> ErrorReport {
+    let text = "a view or rule over a reference table is not defined in a transaction block: a write through it would change one copy only";
+    ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, text).hint("Run the statement outside of a transaction block.")
+}
+
+/// Why a statement that may run such code is not sent.
+pub enum UnreadCode {
+    /// Its own transaction has defined it.
+    OfTransaction(ErrorReport),
+    /// The next look reads it.
+    Awaited,
+}
+
 #[inline]
-pub fn refusal(s: &Session, statement: &Statement) -> Option<ErrorReport> {
+pub fn refusal(s: &Session, statement: &Statement) -> Option<UnreadCode> {
     let effects = &s.state.effects;
     // A definition that was refused, and so not sent, redefines nothing.
     let own = if effects.redefines { effects.defined_readers } else { DefinedReaders::None };
     match own {
         DefinedReaders::None if !s.account.known.sharding.has_unread_readers() => None,
-        DefinedReaders::None => may_run_code(s, statement, DefinedReaders::Triggers).then(unread),
-        own => may_run_code(s, statement, own).then(refused_in_own),
+        DefinedReaders::None => may_run_code(s, statement, DefinedReaders::Triggers).then_some(UnreadCode::Awaited),
+        own => may_run_code(s, statement, own).then(|| UnreadCode::OfTransaction(refused_in_own())),
     }
 }
 
@@ -51,8 +70,9 @@ fn refused_in_own() -> ErrorReport {
     ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, text).detail(WHAT).hint("Run the statement after COMMIT.")
 }
 
+/// The error of a statement that has waited for the look for long enough.
 #[cold]
-fn unread() -> ErrorReport {
+pub fn unread() -> ErrorReport {
     let text = "a definition that was just made is being read, and the statement may run it; the statement was not sent";
     ErrorReport::error(sqlstate::CANNOT_CONNECT_NOW, text).detail(WHAT).hint("Run the statement again.")
 }

@@ -85,6 +85,7 @@ pub fn begin(
         (IDLE, WriteEnd::OfClient) => TransactionOwner::Weir,
         _ => TransactionOwner::Client,
     };
+    let begins = !s.has_server() && s.participants.is_none();
     if s.status() == IDLE {
         if s.has_server() {
             return Err(cannot_spread("its session holds a server connection (SHOW pool_sessions)"));
@@ -100,7 +101,7 @@ pub fn begin(
     s.intake.replay.iter_mut().for_each(|record| record.spoil());
     let parts = parts(s);
     let mut write = SpreadWrite::new(shards, owner, parts);
-    write.end = end;
+    (write.end, write.begins) = (end, begins);
     s.sharding.write = Some(Box::new(write));
     Ok(true)
 }
@@ -113,9 +114,6 @@ fn refusal(s: &mut Session, w: &Context, (statement, asks_time): (&Statement, bo
         if s.sharding.has_executed() || end != WriteEnd::OfClient {
             return Some("definitions are changed by one statement up to a Sync");
         }
-        if s.status() != IDLE {
-            return Some("definitions are changed outside of transaction blocks only");
-        }
     } else if participants::is_tie(statement) {
         return Some("it may leave something on one server that the others lack");
     }
@@ -125,8 +123,9 @@ fn refusal(s: &mut Session, w: &Context, (statement, asks_time): (&Statement, bo
     if s.account.limits.get().mode == PoolMode::Session {
         return Some("pool_mode is session");
     }
-    let spans =
-        if is_definition(statement) { s.pin().is_none() && s.state.listening.is_none() } else { participants::may_span(s, w) };
+    // Weir's own transaction for a definition says its isolation.
+    let is_own = is_definition(statement) && s.status() == IDLE;
+    let spans = if is_own { s.pin().is_none() && s.state.listening.is_none() } else { participants::may_span(s, w) };
     let goes_on =
         |s: &mut Session| participants::may_go_on(s, w) || batch_opening::may_leave(s, w) || batch_opening::may_open(s, w);
     if s.sharding.has_executed() && !goes_on(s) {
@@ -140,7 +139,7 @@ fn refusal(s: &mut Session, w: &Context, (statement, asks_time): (&Statement, bo
 }
 
 /// True for the only statements other than DML and COPY that come here. Their effects are all prepared with their transaction.
-fn is_definition(statement: &Statement) -> bool {
+pub(crate) fn is_definition(statement: &Statement) -> bool {
     matches!(statement.verb, StatementVerb::Definition | StatementVerb::Other) && !statement.has(StatementTrait::CopiesIn)
 }
 
@@ -312,6 +311,7 @@ pub fn on_own_sync(s: &mut Session, w: &Context) {
 /// Forgets a statement whose message is refused. A transaction of Weir's own is rolled back.
 #[cold]
 pub fn abandon(s: &mut Session) {
+    s.sharding.look_wait = None;
     let Some(write) = s.sharding.write.take() else { return };
     if write.owner == TransactionOwner::Weir {
         roll_back_own(s);
@@ -502,6 +502,9 @@ pub fn fails_late(s: &mut Session, w: &Context) -> bool {
 #[cold]
 pub fn after_ready(s: &mut Session) {
     let Some(write) = s.sharding.write.take() else { return };
+    if let (TransactionOwner::Client, Some(participants)) = (write.owner, &mut s.participants) {
+        participants.changes.extend(write.changes);
+    }
     // A commit, and one that the server that decides has refused, leaves no participants.
     if write.owner == TransactionOwner::Weir && s.participants.is_some() {
         roll_back_own(s);

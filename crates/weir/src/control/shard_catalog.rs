@@ -144,6 +144,30 @@ pub fn generated_query(list: &str) -> String {
     )
 }
 
+/// Gives the schema and name of each view, and each table with rules, over these tables; to be asked in the database. `list`: of the reference tables, by
+/// `engine_state::listed`.
+pub fn view_query(list: &str) -> String {
+    format!(
+        "WITH RECURSIVE uses (view, read) AS (SELECT r.ev_class, d.refobjid FROM pg_catalog.pg_depend AS d \
+         JOIN pg_catalog.pg_rewrite AS r ON r.oid OPERATOR(pg_catalog.=) d.objid \
+         WHERE d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_rewrite'::pg_catalog.regclass \
+         AND d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass AND r.ev_class OPERATOR(pg_catalog.<>) d.refobjid), \
+         views (oid) AS (SELECT u.view FROM {list} AS x (schema, name) \
+         JOIN pg_catalog.pg_namespace AS n ON n.nspname OPERATOR(pg_catalog.=) x.schema::pg_catalog.name \
+         JOIN pg_catalog.pg_class AS c ON c.relnamespace OPERATOR(pg_catalog.=) n.oid AND c.relname OPERATOR(pg_catalog.=) x.name::pg_catalog.name \
+         JOIN uses AS u ON u.read OPERATOR(pg_catalog.=) c.oid \
+         UNION SELECT u.view FROM views AS v JOIN uses AS u ON u.read OPERATOR(pg_catalog.=) v.oid) \
+         SELECT n.nspname, c.relname FROM views AS v JOIN pg_catalog.pg_class AS c ON c.oid OPERATOR(pg_catalog.=) v.oid \
+         JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace ORDER BY 1, 2"
+    )
+}
+
+/// Reads the answer to `view_query`.
+pub fn views(rows: &Rows) -> Vec<QualifiedName> {
+    let cell = |row: &Vec<Option<String>>, at: usize| row.get(at).cloned().flatten();
+    rows.iter().filter_map(|row| Some(QualifiedName { schema: cell(row, 0)?, name: cell(row, 1)? })).collect()
+}
+
 /// Gives the schema and name of each index of spread tables, and the name of its table, which has that schema; to be asked in the database. `list`: of
 /// schemas and names.
 pub fn index_query(list: &str) -> String {
@@ -253,6 +277,7 @@ pub fn own_texts() -> Vec<String> {
         reference_query(&list),
         generated_query(&list),
         index_query(&list),
+        view_query(&list),
     ]
 }
 

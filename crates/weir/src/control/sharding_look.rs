@@ -99,6 +99,13 @@ pub async fn look(
         Some(engine) if !rows.is_empty() => readiness(&config, &database.name, line, engine, &rows).await?,
         Some(_) | None => (EngineReadiness::DefinesOnly, None),
     };
+    // The engine may have followed a change since it told its columns, and waits end with its readiness.
+    let rows = match &mut watch.engine {
+        Some(engine) if matches!(readiness, EngineReadiness::Ready { .. }) && watch.readiness != readiness => {
+            partitions(engine, &config.sharding.engine_of(&database.name)).await?
+        }
+        Some(_) | None => rows,
+    };
     let has_failed = change.as_ref().is_some_and(|change| watch.follow.has_failed(change));
     let readiness = if has_failed { without_hope(readiness) } else { readiness };
     watch.change = change;
@@ -115,6 +122,7 @@ pub async fn look(
         note_looked(database, changes, defined);
         return Ok(());
     }
+    let views = reference_views(line, &rows).await?;
     let readers = if rows.is_empty() { Vec::new() } else { readers(line).await? };
     let (unfit, timeless) = match &mut watch.engine {
         Some(engine) => (columns(engine, UNFIT_COLUMNS).await?, columns(engine, TIMELESS_COLUMNS).await?),
@@ -123,7 +131,11 @@ pub async fn look(
     let tables = ShardTables::of_rows(&database.name, &rows, readers, &shards);
     let tables =
         tables.with_unfit_columns(unfit).with_timeless_columns(timeless).with_generated_columns(generated(line, &rows).await?);
-    let tables = tables.with_references(references.clone()).with_indexes(indexes.clone()).with_engine(readiness.clone());
+    let tables = tables
+        .with_references(references.clone())
+        .with_reference_views(views)
+        .with_indexes(indexes.clone())
+        .with_engine(readiness.clone());
     tell(c, database, &tables);
     tell_readiness(c, database, &watch.readiness, &readiness);
     database.sharding.publish(tables);
@@ -172,13 +184,24 @@ async fn references(
     line: &mut ControlConn,
     rows: &[PartitionRow],
 ) -> Result<Vec<(QualifiedName, ReferenceTable)>, ShardingError> {
+    match listed_references(rows) {
+        Some(list) => Ok(shard_catalog::references(&line.query(&shard_catalog::reference_query(&list)).await?)),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Views and the like over reference tables. Not cancel safe.
+async fn reference_views(line: &mut ControlConn, rows: &[PartitionRow]) -> Result<Vec<QualifiedName>, ShardingError> {
+    match listed_references(rows) {
+        Some(list) => Ok(shard_catalog::views(&line.query(&shard_catalog::view_query(&list)).await?)),
+        None => Ok(Vec::new()),
+    }
+}
+
+fn listed_references(rows: &[PartitionRow]) -> Option<String> {
     let of_reference = |row: &&PartitionRow| row.kind == PartitionRowKind::Reference;
     let names: Vec<_> = rows.iter().filter(of_reference).map(|row| (&*row.table.schema, &*row.table.name)).collect();
-    if names.is_empty() {
-        return Ok(Vec::new());
-    }
-    let query = shard_catalog::reference_query(&engine_state::listed(names.into_iter()));
-    Ok(shard_catalog::references(&line.query(&query).await?))
+    (!names.is_empty()).then(|| engine_state::listed(names.into_iter()))
 }
 
 /// An engine that could not follow is tried again, and nobody waits for that.

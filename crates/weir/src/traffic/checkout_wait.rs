@@ -25,7 +25,7 @@ use weir_session::routing::{RouteClass, RouteSide};
 use weir_session::sequences::drawn_values::{DrawConnDemand, DrawWaitOutcome};
 use weir_session::session::Session;
 use weir_session::sharding::engine_standing::{self, ENGINE_WAIT};
-use weir_session::sharding::known_sharding::{EngineLack, EngineStanding};
+use weir_session::sharding::known_sharding::EngineLack;
 use weir_session::sharding::shard_target::ENGINE;
 use weir_session::status::SessionActivity;
 use weir_session::{participants, sequences, sharding, timing};
@@ -213,11 +213,11 @@ async fn wait_for_engine(
     if w.now() >= until {
         return Err(engine_standing::not_ready(s, lack));
     }
-    end_if_left(s, client, was_gone, "the engine of all shards")?;
+    end_if_left(s, client, was_gone, "a look at the engine of all shards")?;
     w.wake_at_new_view();
     s.account.known.await_look((w.id, w.reactor.current_task()));
     // A look that ended before the session stood in the list wakes nobody.
-    if engine_standing::engine_standing(s, w) == EngineStanding::Waits(lack) {
+    if engine_standing::lacks(s, w, lack) {
         w.reactor.wake_at(until);
         parked().await;
     }

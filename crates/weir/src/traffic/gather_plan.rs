@@ -44,6 +44,8 @@ pub struct ForeignTable {
     pub server: String,
     /// The table that it is a partition of.
     pub parent: Option<(String, String)>,
+    /// The columns of the whole table, of an alias `t`, in their order.
+    pub columns: String,
 }
 
 /// Reads the engine's answer to `EXPLAIN`. `None`: it is not understood.
@@ -215,8 +217,11 @@ pub fn tables_query(scans: &[ForeignScan]) -> String {
         list += "::pg_catalog.regclass::pg_catalog.oid";
     }
     format!(
-        "SELECT pg_catalog.current_setting('search_path'), NULL, NULL, NULL, NULL UNION ALL \
-         SELECT n.nspname, c.relname, s.srvname, pn.nspname, p.relname FROM pg_catalog.pg_foreign_table AS f \
+        "SELECT pg_catalog.current_setting('search_path'), NULL, NULL, NULL, NULL, NULL UNION ALL \
+         SELECT n.nspname, c.relname, s.srvname, pn.nspname, p.relname, \
+         (SELECT pg_catalog.string_agg('t.' OPERATOR(pg_catalog.||) pg_catalog.quote_ident(a.attname::pg_catalog.text), ', ' ORDER BY a.attnum) \
+         FROM pg_catalog.pg_attribute AS a WHERE a.attrelid OPERATOR(pg_catalog.=) COALESCE(p.oid, c.oid) \
+         AND a.attnum OPERATOR(pg_catalog.>) 0 AND NOT a.attisdropped) FROM pg_catalog.pg_foreign_table AS f \
          JOIN pg_catalog.pg_class AS c ON c.oid OPERATOR(pg_catalog.=) f.ftrelid \
          JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace \
          JOIN pg_catalog.pg_foreign_server AS s ON s.oid OPERATOR(pg_catalog.=) f.ftserver \
@@ -232,8 +237,8 @@ pub fn read_tables(rows: Vec<Vec<Option<String>>>) -> Option<(String, Vec<Foreig
     let mut rows = rows.into_iter();
     let path = rows.next()?.into_iter().next()??;
     let tables = rows.map(|row| {
-        let [schema, name, server, parent_schema, parent] = <[Option<String>; 5]>::try_from(row).ok()?;
-        Some(ForeignTable { schema: schema?, name: name?, server: server?, parent: parent_schema.zip(parent) })
+        let [schema, name, server, parent_schema, parent, columns] = <[Option<String>; 6]>::try_from(row).ok()?;
+        Some(ForeignTable { schema: schema?, name: name?, server: server?, parent: parent_schema.zip(parent), columns: columns? })
     });
     Some((path, tables.collect::<Option<_>>()?))
 }
@@ -243,6 +248,7 @@ pub fn read_tables(rows: Vec<Vec<Option<String>>>) -> Option<(String, Vec<Foreig
 struct GatheredTable {
     schema: String,
     name: String,
+    columns: String,
     /// The shard, the foreign table that stands for it in the engine, and the conditions of its scans.
     places: Vec<RowPlace>,
 }
@@ -289,7 +295,7 @@ impl GatherPlan {
                 return Err(cannot_gather("it reads two tables of one name in two schemas"));
             }
             let at = tables.iter().position(|table| table.name == name).unwrap_or_else(|| {
-                tables.push(GatheredTable { schema, name, places: Vec::new() });
+                tables.push(GatheredTable { schema, name, columns: known.columns.clone(), places: Vec::new() });
                 tables.len() - 1
             });
             tables[at].add(shard, (scan.schema, scan.table), scan.condition);
@@ -316,7 +322,7 @@ impl GatherPlan {
         let selects: Vec<String> = self
             .numbered()
             .filter(|(_, _, place)| self.part_of(place) == Some(shard))
-            .map(|(number, table, place)| select(number, (&table.schema, &table.name), condition_of_places(&[place])))
+            .map(|(number, table, place)| table.select(number, condition_of_places(&[place])))
             .collect();
         (!selects.is_empty()).then(|| {
             format!("SAVEPOINT weir_gather; {TRANSFER_SETTINGS}; COPY ({}) TO STDOUT; {PART_FAILED}", selects.join(" UNION ALL "))
@@ -350,7 +356,7 @@ impl GatherPlan {
             if let Some(other) = condition_of_places(&rest) {
                 condition += &format!(" AND ({other})");
             }
-            let rows = select(number, (&table.schema, &table.name), Some(condition));
+            let rows = table.select(number, Some(condition));
             text += &format!("INSERT INTO pg_temp.{ROWS} {rows}; ");
         }
         text + &format!("SELECT pg_catalog.count(*) FROM pg_temp.{ROWS}")
@@ -374,6 +380,13 @@ impl GatherPlan {
 }
 
 impl GatheredTable {
+    /// Columns by their names, as `postgres_fdw` takes them: a server may have them in another order.
+    fn select(&self, number: usize, condition: Option<String>) -> String {
+        let condition = condition.map(|condition| format!(" WHERE {condition}")).unwrap_or_default();
+        let (schema, name, columns) = (quote_name(&self.schema), quote_name(&self.name), &self.columns);
+        format!("(SELECT {number}, ROW({columns})::pg_catalog.text FROM {schema}.{name} AS t{condition} LIMIT {})", ROWS_MAX + 1)
+    }
+
     fn add(&mut self, shard: Option<u16>, foreign: (String, String), condition: Option<String>) {
         match self.places.iter_mut().find(|place| place.shard == shard) {
             Some(place) => match (&mut place.conditions, condition) {
@@ -412,12 +425,6 @@ fn condition_of_places(places: &[&RowPlace]) -> Option<String> {
     all.sort_unstable();
     all.dedup();
     Some(format!("({})", all.join(") OR (")))
-}
-
-fn select(number: usize, (schema, name): (&str, &str), condition: Option<String>) -> String {
-    let condition = condition.map(|condition| format!(" WHERE {condition}")).unwrap_or_default();
-    let (schema, name) = (quote_name(schema), quote_name(name));
-    format!("(SELECT {number}, (t.*)::pg_catalog.text FROM {schema}.{name} AS t{condition} LIMIT {})", ROWS_MAX + 1)
 }
 
 pub fn own_texts() -> Vec<String> {
@@ -497,7 +504,8 @@ mod tests {
 
     fn foreign(name: &str, server: &str, parent: Option<&str>) -> ForeignTable {
         let parent = parent.map(|parent| ("public".to_owned(), parent.to_owned()));
-        ForeignTable { schema: "public".to_owned(), name: name.to_owned(), server: server.to_owned(), parent }
+        let columns = "t.id, t.\"No\"".to_owned();
+        ForeignTable { schema: "public".to_owned(), name: name.to_owned(), server: server.to_owned(), parent, columns }
     }
 
     fn scan(table: &str, condition: Option<&str>) -> ForeignScan {
@@ -525,8 +533,8 @@ mod tests {
         let of_one = plan(&scans, &[1]).unwrap();
         let text = of_one.part_text(1).unwrap();
         for expected in [
-            "SELECT 0, (t.*)::pg_catalog.text FROM \"public\".\"orders\" AS t WHERE (((id < 1))) OR (((id > 3))) LIMIT 100001",
-            "SELECT 1, (t.*)::pg_catalog.text FROM \"public\".\"kinds\" AS t LIMIT 100001",
+            "SELECT 0, ROW(t.id, t.\"No\")::pg_catalog.text FROM \"public\".\"orders\" AS t WHERE (((id < 1))) OR (((id > 3))) LIMIT 100001",
+            "SELECT 1, ROW(t.id, t.\"No\")::pg_catalog.text FROM \"public\".\"kinds\" AS t LIMIT 100001",
         ] {
             assert!(text.contains(expected), "{text}");
         }

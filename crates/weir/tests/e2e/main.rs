@@ -107,6 +107,7 @@ mod shard_copy;
 mod shard_copy_out;
 mod shard_definitions;
 mod shard_engine;
+mod shard_migrations;
 mod shard_own_reads;
 mod shard_random;
 mod shard_returning;

@@ -207,6 +207,24 @@ fn batches() -> Vec<(&'static str, Vec<Vec<u8>>)> {
             .concat(),
         ),
         (
+            "spread: rows of a reference table by a named insert",
+            [
+                vec![wire::parse("r", "insert into countries values ($1, $2)")],
+                (21..27).map(|id: u32| wire::run("r", &[&id.to_string(), "more"])).collect(),
+                inserts(INSERT, 101..104),
+                vec![wire::run("r", &["27", "last"])],
+            ]
+            .concat(),
+        ),
+        (
+            "spread: one of the rows of a reference table is there",
+            [
+                vec![wire::parse("r", "insert into countries values ($1, $2)")],
+                [31, 3, 32].map(|id: u32| wire::run("r", &[&id.to_string(), "more"])).to_vec(),
+            ]
+            .concat(),
+        ),
+        (
             "other tables",
             [inserts(INSERT, 101..104), vec![statement("insert into plain values ($1, 'p')", &["1"])], inserts(INSERT, 104..107)]
                 .concat(),

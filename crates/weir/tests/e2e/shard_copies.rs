@@ -228,7 +228,7 @@ fn savepoints_take_such_writes_back_on_all_shards() {
     let spread = ground("");
     let (mut client, mut direct) = (spread.client(), spread.direct());
     for how in [How::Simple, How::Extended] {
-        let refused = "alter table accounts add column more int";
+        let refused = "alter table accounts alter column id type bigint";
         for text in [
             "begin",
             "savepoint a",

@@ -126,7 +126,7 @@ fn grant_text(table: &TableName, grant: &GrantLine) -> String {
 
 /// Lets a sequence draw numbers of one shard's class only, from `first` on.
 pub fn restart_sequence(sequence: &SequenceDefinition, first: i64) -> String {
-    format!("ALTER SEQUENCE {} INCREMENT BY {SEQUENCE_STEP} RESTART WITH {first}", sequence.name)
+    format!("ALTER SEQUENCE {} INCREMENT BY {SEQUENCE_STEP} START WITH {first} RESTART WITH {first}", sequence.name)
 }
 
 /// The empty table by which a key of this type and collation is hashed.

@@ -5,6 +5,7 @@
 //! `pg_hba.conf` that is wrong leaves all as it was.
 
 use super::create::{self, ENGINE_OWNER, first_cell};
+use super::ddl;
 use super::engine_alike;
 use super::engine_probe::{self, FOREIGN_TABLES};
 use super::engine_reader::{self, TableFacts};
@@ -143,6 +144,7 @@ pub async fn make(servers: &ShardServers, database: &str, order: &EngineOrder) -
     if let Some(partition) = ambiguous(&tables, &engine.query(FOREIGN_TABLES).await?) {
         bail!("a partition of the engine has the name of a sharded table: ALTER FOREIGN TABLE {partition} RENAME, in the engine");
     }
+    let tables = forget_dropped(&mut engine, &mut conns, tables).await?;
     let list = list_of(&tables);
     follow_columns(&mut engine, &mut conns, &list).await?;
     let entries = engine_reader::facts_of(&engine.query(&engine_reader::table_facts(&list, "current_user")).await?);
@@ -160,6 +162,35 @@ pub async fn make(servers: &ShardServers, database: &str, order: &EngineOrder) -
         let _ = writeln!(text, "{note}");
     }
     Ok(text)
+}
+
+/// Takes tables that no shard has any more out of the engine, and returns the others. Not cancel safe: the connections are unusable afterwards.
+async fn forget_dropped(
+    engine: &mut ShardConn,
+    conns: &mut [ShardConn],
+    tables: Vec<ShardedTable>,
+) -> anyhow::Result<Vec<ShardedTable>> {
+    let query = present_query(&list_of(&tables));
+    let mut present = BTreeSet::new();
+    for conn in conns {
+        present.extend(conn.query(&query).await?);
+    }
+    let is_there = |table: &ShardedTable| present.contains(&vec![Some(table.schema.clone()), Some(table.name.clone())]);
+    let (kept, dropped): (Vec<_>, Vec<_>) = tables.into_iter().partition(is_there);
+    for table in dropped {
+        let is_sharded = table.kind != ShardedKind::Reference;
+        engine.run(&ddl::engine_drop(&TableName { schema: table.schema, name: table.name }, is_sharded)).await?;
+    }
+    Ok(kept)
+}
+
+/// Gives the schema and name of each of the tables that a database has. `list`: of them.
+fn present_query(list: &str) -> String {
+    format!(
+        "SELECT n.nspname, c.relname FROM {list} AS x (schema, name) \
+         JOIN pg_catalog.pg_namespace AS n ON n.nspname OPERATOR(pg_catalog.=) x.schema::pg_catalog.name \
+         JOIN pg_catalog.pg_class AS c ON c.relnamespace OPERATOR(pg_catalog.=) n.oid AND c.relname OPERATOR(pg_catalog.=) x.name::pg_catalog.name"
+    )
 }
 
 /// Gives the engine's tables the columns that those of shard 0 have. Not cancel safe: the connections are unusable afterwards.
@@ -498,7 +529,12 @@ fn named_options(row: Vec<Option<String>>) -> (Option<String>, Options) {
 }
 
 pub fn own_texts() -> Vec<String> {
-    [SUPERUSER, MAJOR, PLACE, STRANGERS, GROUND_THERE].map(str::to_owned).into_iter().chain([gate_there("weir")]).collect()
+    let present = present_query(&engine_state::listed([("public", "items")].into_iter()));
+    [SUPERUSER, MAJOR, PLACE, STRANGERS, GROUND_THERE]
+        .map(str::to_owned)
+        .into_iter()
+        .chain([gate_there("weir"), present])
+        .collect()
 }
 
 #[cfg(test)]
