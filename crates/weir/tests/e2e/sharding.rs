@@ -399,7 +399,7 @@ fn check_blocks(spread: &Spread) {
     assert_eq!(client.value("select count(*) from orders"), "12");
     client.run(&format!("update orders set note = 'second' where customer = {one}"));
     assert_eq!(client.value(&format!("select note from orders where customer = {one}")), "second");
-    assert_eq!(client.error("select count(*) from orders where note = 'second'").sqlstate, "0A000", "it would not see the row");
+    assert_eq!(client.value("select count(*) from orders where note = 'second'"), "1", "its own row");
     client.run("rollback");
     client.run("begin isolation level repeatable read");
     assert_eq!(client.value(&format!("select note from orders where customer = {one}")), "first");

@@ -614,8 +614,7 @@ fn a_transaction_that_wrote_gets_no_answer_without_its_writes() {
         client.run("begin");
         client.run(&format!("update people set name = 'changed' where id = {key}"));
         assert_eq!(client.value(&format!("{count} and id = {key}")), "1");
-        assert_eq!(client.error(count).sqlstate, "0A000", "its own write would not be seen");
-        assert_eq!(client.error("select 1").sqlstate, "25P02", "the transaction has failed");
+        assert_eq!(client.value(count), "1", "its own write");
         client.run("rollback");
         assert_eq!(client.value(count), "0");
     }
