@@ -154,8 +154,8 @@ const BEFORE_SERVERS: [&str; 9] = [
 ];
 /// Modules of end-to-end tests in which no server of PostgreSQL says anything that its version could change; those of stores are long
 /// histories over memcached and Redis, those of groups are about proxies, but for `failover::grouped`; others are about Weir's own commands, pages,
-/// files and choices. They are run once.
-const SAME_EVERYWHERE: [&str; 37] = [
+/// files, limits and choices, and about servers and clients that hang. They are run once.
+const SAME_EVERYWHERE: [&str; 44] = [
     "stores::",
     "store_cluster::",
     "store_faults::",
@@ -178,10 +178,13 @@ const SAME_EVERYWHERE: [&str; 37] = [
     "files::",
     "floods::",
     "guesses::",
+    "hanging::",
     "hba::",
     "hba_random::",
+    "hung::",
     "import::",
     "ldap::",
+    "limits::",
     "logs::",
     "malformed::",
     "monitoring::",
@@ -189,8 +192,12 @@ const SAME_EVERYWHERE: [&str; 37] = [
     "pages::",
     "pam::",
     "pcp::",
+    "readiness::",
+    "room::",
     "salts::",
     "show::",
+    "signals::",
+    "statement_statistics::",
     "tutorials::",
     "visibility::",
 ];
