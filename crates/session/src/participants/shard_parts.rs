@@ -30,7 +30,7 @@ pub struct ParkedPart {
     pub(crate) savepoints: SavepointStack,
 }
 
-/// What is left of a part whose connection is lent.
+/// A part without its connection, which is lent.
 pub struct LentPart {
     upstream: Box<UpstreamState>,
     savepoints: SavepointStack,

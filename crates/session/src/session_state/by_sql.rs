@@ -112,7 +112,7 @@ impl BySql {
         self
     }
 
-    /// Those that the other set has, too.
+    /// The statements that the other set has, too.
     #[must_use]
     pub fn shared_with(&self, other: &BySql) -> BySql {
         BySql { entries: self.entries.iter().filter(|entry| other.has_entry(entry)).cloned().collect() }

@@ -33,7 +33,7 @@ impl CopyTableObstacle {
 /// Columns of a table, in order.
 #[derive(Clone, Debug, Default)]
 pub struct TableColumns {
-    /// Those that a COPY without names of columns has.
+    /// The columns that a COPY without names of columns has.
     pub copied: Vec<String>,
     pub generated: Vec<String>,
 }

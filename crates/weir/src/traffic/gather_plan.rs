@@ -36,7 +36,7 @@ pub struct ForeignScan {
     pub condition: Option<String>,
 }
 
-/// What the engine says of a foreign table.
+/// A foreign table as the engine knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignTable {
     pub schema: String,

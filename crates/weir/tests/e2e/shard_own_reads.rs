@@ -51,7 +51,7 @@ fn reads_its_own(spread: &Spread, ids: &[String; SHARDS], how: How) {
             assert_eq!(value(&mut other, how, SUM), sum.to_string(), "nobody else sees them");
             assert_eq!(value(&mut client, how, SUM), expected, "at once again");
         }
-        // What others commit meanwhile is seen, as under READ COMMITTED.
+        // Commits of others meanwhile are seen, as under READ COMMITTED.
         value(&mut other, how, "insert into accounts values (2000, 1), (2001, 1), (2002, 1), (2003, 1)");
         assert_eq!(value(&mut client, how, "select count(*) from accounts where id between 2000 and 2003"), "4");
         value(&mut client, how, "delete from accounts where id = 2001");
@@ -388,7 +388,7 @@ fn values_rights_views_and_the_bound_of_rows() {
         direct.run(setting);
     }
     client.run("reset all");
-    // What a role may not read it is not given.
+    // A role is not given rows that it may not read.
     for (user, expected) in [("reader", "51"), ("writer", "42501")] {
         let mut client = spread.client_of(user);
         client.run("begin");
