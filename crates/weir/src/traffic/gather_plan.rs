@@ -404,10 +404,11 @@ pub const PART_FAILED: &str = "ROLLBACK TO SAVEPOINT weir_gather; RELEASE SAVEPO
 
 /// Begins to take rows.
 pub fn begin_text() -> String {
-    format!(
-        "CREATE TEMPORARY TABLE {ROWS} (part pg_catalog.int4, r pg_catalog.text) ON COMMIT DROP; \
-         COPY pg_temp.{ROWS} FROM STDIN"
-    )
+    format!("{}; COPY pg_temp.{ROWS} FROM STDIN", rows_table())
+}
+
+fn rows_table() -> String {
+    format!("CREATE TEMPORARY TABLE {ROWS} (part pg_catalog.int4, r pg_catalog.text) ON COMMIT DROP")
 }
 
 fn quote_name(name: &str) -> String {
@@ -428,7 +429,7 @@ fn condition_of_places(places: &[&RowPlace]) -> Option<String> {
 }
 
 pub fn own_texts() -> Vec<String> {
-    vec![PLAIN_PLANS.to_owned(), TRANSFER_SETTINGS.to_owned(), PART_FAILED.to_owned(), begin_text(), tables_query(&[])]
+    vec![PLAIN_PLANS.to_owned(), TRANSFER_SETTINGS.to_owned(), PART_FAILED.to_owned(), rows_table(), tables_query(&[])]
 }
 
 #[cold]
