@@ -1,9 +1,9 @@
 //! Copies the rows that a read of several shards within a transaction may read to the engine (`weir_session::sharding::gathered_read`).
 //!
-//! In this order, and with `cross_shard_reads = snapshot` with commits on several shards kept out up to the third step:
+//! In this order, and with `cross_shard_reads = snapshot` with commits on several shards kept out during the second and third step:
 //!
-//! 1. The engine opens its transaction on each shard, which takes the snapshot there.
-//! 2. The engine plans the statement, which says what rows may count (`gather_plan`).
+//! 1. The engine plans the statement, which says what rows may count (`gather_plan`).
+//! 2. The engine opens its transaction on each shard, which takes the snapshot there.
 //! 3. The transaction's own connections begin to send theirs: one statement on each, with one snapshot.
 //! 4. Theirs go to the engine as they come; it takes those of the other shards by itself.
 //! 5. The engine makes tables of them. A plan of the statement that still reads other tables, through a view, is refused.
@@ -29,8 +29,8 @@ use weir_session::sharding::{cannot_gather, engine_snapshots, gathered_read};
 use weir_wire::frame::{back, front};
 use weir_wire::write;
 
-/// Longest wait for one answer of a server that sends rows. One that hangs is given up long before, and its connections end.
-const ANSWER_LIMIT: Duration = Duration::from_hours(24);
+/// Longest time that the plan, and then the copy, take. Meanwhile the transaction's locks are held, also for a client that has left.
+const COPY_LIMIT: Duration = Duration::from_secs(60);
 
 /// Rows that are sent at once, in bytes.
 const CHUNK: usize = 64 << 10;
@@ -91,17 +91,11 @@ pub async fn gather(served: &mut ServedSession) -> Result<(), ErrorReport> {
 
 /// Not cancel safe.
 async fn copy_rows(served: &mut ServedSession) -> Result<(), GatherFailure> {
-    let reads = served.w.peek_config().sharding.reads;
-    let pass =
-        (reads == CrossShardReads::Snapshot).then(|| GatePass::ask(&served.w, &served.s.account.known.name, GateSide::Reads));
-    if let Some(pass) = &pass {
-        pass.held().await?;
-    }
     let Some(question) = questions_of(served) else { return Err(gather_plan::not_understood().into()) };
     let Some((conn, upstream)) = engine_snapshots::lend(&mut served.s) else { return Ok(()) };
     let Some(conn) = served.sockets.host.whole(conn) else { return Ok(()) };
-    let mut engine = ConnTalk::begin(&served.w, conn, Instant::now() + hold_limit(&served.w));
-    let copied = copy_to(served, &mut engine, &question, pass).await;
+    let mut engine = ConnTalk::begin(&served.w, conn, Instant::now() + COPY_LIMIT);
+    let copied = copy_to(served, &mut engine, &question).await;
     let (conn, said) = engine.end(copied);
     let conn = served.sockets.host.take(conn);
     match said {
@@ -143,26 +137,28 @@ async fn copy_to(
     served: &mut ServedSession,
     engine: &mut ConnTalk,
     question: &[u8],
-    pass: Option<GatePass>,
 ) -> Result<Result<(), GatherFailure>, OpenError> {
     let w = served.w.clone();
-    let first = if pass.is_some() { format!("{PLAIN_PLANS}; {LOOK}") } else { PLAIN_PLANS.to_owned() };
-    engine.run(&w, &first).await?;
-    let Some(scans) = scans(&w, engine, question).await? else { return Ok(Err(gather_plan::not_understood().into())) };
-    if scans.is_empty() {
-        return Ok(Ok(()));
-    }
-    let Some(known) = gather_plan::read_tables(engine.run(&w, &gather_plan::tables_query(&scans)).await?) else {
-        return Ok(Err(gather_plan::not_understood().into()));
-    };
-    let shards = participants::shards_of_parts(&served.s);
-    let plan = match GatherPlan::new(scans, known, &shards) {
-        Ok(plan) if plan.is_empty() => return Ok(Ok(())),
-        Ok(plan) => plan,
+    // Before the gate: a text may be slow to plan, and a plan asks no shard.
+    let plan = match planned(served, engine, question).await? {
+        Ok(Some(plan)) => plan,
+        Ok(None) => return Ok(Ok(())),
         Err(fault) => return Ok(Err(fault.into())),
     };
-    let sent = send_parts(served, engine, &plan, pass).await?;
-    if let Err(failure) = sent {
+    let is_wanted = w.peek_config().sharding.reads == CrossShardReads::Snapshot;
+    let pass = is_wanted.then(|| GatePass::ask(&w, &served.s.account.known.name, GateSide::Reads));
+    if let Some(pass) = &pass {
+        if let Err(fault) = pass.held().await {
+            return Ok(Err(fault.into()));
+        }
+        engine.talk.renew(&w, Instant::now() + hold_limit(&w));
+        engine.run(&w, LOOK).await?;
+    }
+    if plan.is_empty() {
+        let is_held = pass.is_none_or(|pass| pass.is_held());
+        return Ok(if is_held { Ok(()) } else { Err(lost_gate().into()) });
+    }
+    if let Err(failure) = send_parts(served, engine, &plan, pass).await? {
         return Ok(Err(failure));
     }
     let counted = engine.run(&w, &plan.engine_text()).await?;
@@ -175,6 +171,23 @@ async fn copy_to(
         false if served.s.handle.cancel_waits.get() => Ok(Err(cancelled().into())),
         false => Ok(Ok(())),
     }
+}
+
+/// The rows to copy. `None`: the statement reads none.
+async fn planned(
+    served: &ServedSession,
+    engine: &mut ConnTalk,
+    question: &[u8],
+) -> Result<Result<Option<GatherPlan>, ErrorReport>, OpenError> {
+    let w = &*served.w;
+    engine.run(w, PLAIN_PLANS).await?;
+    let Some(scans) = scans(w, engine, question).await? else { return Ok(Err(gather_plan::not_understood())) };
+    if scans.is_empty() {
+        return Ok(Ok(None));
+    }
+    let known = gather_plan::read_tables(engine.run(w, &gather_plan::tables_query(&scans)).await?);
+    let shards = participants::shards_of_parts(&served.s);
+    Ok(known.ok_or_else(gather_plan::not_understood).and_then(|known| GatherPlan::new(scans, known, &shards)).map(Some))
 }
 
 async fn scans(w: &Worker, engine: &mut ConnTalk, question: &[u8]) -> Result<Option<Vec<gather_plan::ForeignScan>>, OpenError> {
@@ -220,6 +233,9 @@ async fn send_parts(
         failure = Some(lost_gate().into());
     }
     drop(pass);
+    if failure.is_none() && served.s.handle.cancel_waits.get() {
+        failure = Some(cancelled().into());
+    }
     let taken = match failure {
         Some(failure) => Ok(Err(failure)),
         None => take_rows(served, engine, &mut copies).await,
@@ -305,7 +321,7 @@ impl PartCopy {
 
     /// Reads what is left, and undoes what failed: the part of the transaction is as it was before. Not cancel safe.
     async fn come_to_rest(&mut self, w: &Worker) -> Result<(), OpenError> {
-        self.lent.talk.renew(w, Instant::now() + ANSWER_LIMIT);
+        self.lent.talk.renew(w, Instant::now() + COPY_LIMIT);
         let mut has_failed = self.step == PartStep::Fails;
         while matches!(self.step, PartStep::Sends | PartStep::Fails) {
             match self.lent.talk.next(w, &self.lent.address).await?.0 {
@@ -328,7 +344,7 @@ async fn take_rows(
     copies: &mut [PartCopy],
 ) -> Result<Result<(), GatherFailure>, OpenError> {
     let (w, handle) = (&*served.w, &served.s.handle);
-    let (address, limit) = (engine.address.clone(), Instant::now() + ANSWER_LIMIT);
+    let (address, limit) = (engine.address.clone(), Instant::now() + COPY_LIMIT);
     engine.talk.renew(w, limit);
     let mut out = Vec::new();
     write::query(&mut out, &gather_plan::begin_text());
