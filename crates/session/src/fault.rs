@@ -51,6 +51,7 @@ pub mod sqlstate {
     pub const INVALID_VALUE: &str = "22023";
     pub const NOT_IN_STATE: &str = "55000";
     pub const CANNOT_CHANGE_NOW: &str = "55P02";
+    pub const LOCK_NOT_AVAILABLE: &str = "55P03";
     pub const CONFIGURATION_ERROR: &str = "F0000";
     pub const SYNTAX_ERROR: &str = "42601";
     pub const PROGRAM_LIMIT_EXCEEDED: &str = "54000";

@@ -326,14 +326,17 @@ async fn read_sharding(
     if sighting != EngineSighting::Trusted {
         watch.engine = None;
     } else if watch.engine.as_ref().is_none_or(|known| known.address != line.address) {
-        watch.engine = Some(open(c, database, &engine, line.address.clone()).await?);
+        watch.keep_engine(open(c, database, &engine, line.address.clone()).await?).await?;
     }
     if let Some(engine) = &mut watch.engine {
         engine.renew((Instant::now() + ANSWER_TIMEOUT).into());
     }
     // Behind a definition the edition is unknown, and the readers are read again.
     let defined = database.sharding.readers_before_look();
-    Ok(sharding_look::look(c, database, line, watch, (database.edition(), defined)).await?)
+    match sharding_look::look(c, database, line, watch, (database.edition(), defined)).await {
+        Err(error) if watch.is_due_again(&error) => Ok(()),
+        looked => Ok(looked?),
+    }
 }
 
 /// Without a primary nothing is defined, so a standby will do.

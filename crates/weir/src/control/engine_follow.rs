@@ -65,6 +65,10 @@ impl EngineFollow {
         supervised::run(c, format!("the engine of database \"{}\"", database.name), task, move || end.set(false));
     }
 
+    pub fn is_under_way(&self) -> bool {
+        self.is_under_way.get()
+    }
+
     /// True if the engine could not follow this change when it was tried last.
     pub fn has_failed(&self, change: &Fingerprint) -> bool {
         let Some(last) = self.last.as_ref().filter(|last| last.change == *change) else { return false };

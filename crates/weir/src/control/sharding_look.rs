@@ -19,6 +19,9 @@ use weir_shard::{
 };
 use weir_sql::facts::QualifiedName;
 
+/// `SHARDED_TABLES` waits for locks of the engine's tables: `pg_get_expr` opens them.
+const LOCK_LIMIT: &str = "SET lock_timeout TO '500ms'";
+
 /// Results of the last look.
 #[derive(Default)]
 pub struct ShardingWatch {
@@ -37,6 +40,20 @@ pub struct ShardingWatch {
 }
 
 impl ShardingWatch {
+    /// Keeps a connection to the engine. A transaction that changes the engine may wait for clients' locks on the shards, and these clients for the look.
+    ///
+    /// Not cancel safe.
+    pub async fn keep_engine(&mut self, mut engine: ControlConn) -> Result<(), OpenError> {
+        engine.query(LOCK_LIMIT).await?;
+        self.engine = Some(engine);
+        Ok(())
+    }
+
+    /// True if the look met a lock of Weir's own change of the engine, which ends with another look.
+    pub fn is_due_again(&self, error: &ShardingError) -> bool {
+        self.follow.is_under_way() && matches!(error, ShardingError::Locked)
+    }
+
     /// Has the engine follow what the last look found.
     pub fn follow(&mut self, c: &Rc<ControlContext>, database: &Arc<KnownDatabase>) {
         self.follow.heed(c, database, self.change.as_ref());
@@ -47,6 +64,8 @@ impl ShardingWatch {
 pub enum ShardingError {
     #[error(transparent)]
     Server(#[from] OpenError),
+    #[error("a transaction holds a lock on all of a table of their engine")]
+    Locked,
     #[error("its engine \"{0}\" answered with a row of another form")]
     Row(String),
     #[error("the server answered with a row of another form")]
@@ -254,7 +273,10 @@ fn shards_of(config: &Config) -> Vec<u16> {
 
 /// Not cancel safe.
 async fn partitions(engine: &mut ControlConn, name: &str) -> Result<Vec<PartitionRow>, ShardingError> {
-    let rows = engine.query(SHARDED_TABLES).await?;
+    let rows = match engine.query(SHARDED_TABLES).await {
+        Err(error) if error.is_lock_timeout() => return Err(ShardingError::Locked),
+        asked => asked?,
+    };
     rows.iter().map(|row| partition(row).ok_or_else(|| ShardingError::Row(name.to_owned()))).collect()
 }
 
@@ -340,5 +362,5 @@ fn tell_readiness(c: &ControlContext, database: &KnownDatabase, then: &EngineRea
 }
 
 pub fn own_texts() -> Vec<String> {
-    vec![owner("name")]
+    vec![owner("name"), LOCK_LIMIT.to_owned()]
 }

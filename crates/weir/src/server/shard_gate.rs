@@ -31,9 +31,6 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// A connection that has rested for so long is closed.
 const REST_LIMIT: Duration = Duration::from_secs(60);
 
-/// SQLSTATE of a lock that was not free in time. Source: `lock_timeout` in PostgreSQL's manual.
-const LOCK_NOT_AVAILABLE: &str = "55P03";
-
 /// True if the gate is there, and nobody else could have made it: the asker may be a superuser.
 const OWNED: &str = "SELECT pg_catalog.count(*) OPERATOR(pg_catalog.=) 5 FROM pg_catalog.pg_class AS c \
     JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace \
@@ -169,7 +166,7 @@ async fn lock(w: &Rc<Worker>, conn: &mut GateConn, phase: &GatePhase) -> Result<
     conn.talk.renew(w, w.now() + GATE_LIMIT);
     let said = match conn.talk.query_by_name(w, &conn.address, lock_of(phase.side)).await {
         Ok(rows) => number_of(&rows),
-        Err(OpenError::Refused { sqlstate, .. }) if sqlstate == LOCK_NOT_AVAILABLE => {
+        Err(error) if error.is_lock_timeout() => {
             return Ok(Some("one is still under way".to_owned()));
         }
         Err(error) => return Err(error),

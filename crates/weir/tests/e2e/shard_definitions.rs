@@ -265,6 +265,48 @@ fn a_row_by_the_order_of_columns_waits_until_the_engine_has_the_new_ones() {
     assert_eq!(client.rows("select count(*), sum(id) from notes"), [["21", "440"]]);
 }
 
+#[test]
+fn looks_go_on_while_others_hold_the_tables_of_the_engine_and_of_a_shard() {
+    for more in ["", "io_method = epoll\nworker_threads = 1\npool_size = 2\ncross_shard_reads = latest\n"] {
+        let spread = ground(more);
+        let (mut client, mut other) = (spread.client(), spread.client());
+        // The answers need looks behind these definitions.
+        let mut work = |what: &str| {
+            other.run("begin");
+            other.run("update accounts set balance = balance + 1 where id = 1");
+            client.run("create table passing (id int)");
+            for shard in [0, 2] {
+                let id = spread.server(shard).value("select max(id) from accounts").unwrap();
+                other.run(&format!("update accounts set balance = balance + 1 where id = {id}"));
+            }
+            other.run("rollback");
+            client.run("drop table passing");
+            assert_eq!(client.rows("select count(*) from plain"), [["0"]], "{what}");
+        };
+        let mut engine = Raw::tcp(spread.server(0).port()).log_in("postgres", "postgres_engine", &[]).unwrap();
+        engine.run("begin");
+        engine.run("lock table accounts");
+        // The first time a look may have ended before the lock.
+        (0..2).for_each(|_| work("the engine's table is locked"));
+        engine.run("rollback");
+        // The engine follows a change, and waits for a client's lock on a shard.
+        let holder = hold_engine(&spread);
+        (0..SHARDS).for_each(|shard| drop(spread.server(shard).query("alter table accounts add column more int").unwrap()));
+        let mut direct = Raw::tcp(spread.server(1).port()).log_in("postgres", "postgres", &[]).unwrap();
+        direct.run("begin");
+        direct.run("lock table accounts");
+        drop(holder);
+        wait_until("the engine to wait for the lock", || {
+            let waits =
+                "select count(*) from pg_stat_activity where application_name = 'weir_engine' and wait_event_type = 'Lock'";
+            spread.server(1).value(waits).unwrap() == "1"
+        });
+        (0..2).for_each(|_| work("a shard's table is locked"));
+        direct.run("commit");
+        assert_eq!(spread.client().rows("select count(more), count(*) from accounts"), [["0", "40"]]);
+    }
+}
+
 /// The column `engine` of all tables.
 fn engine_words(client: &mut Raw) -> Vec<String> {
     client.rows("show pool_shard_tables").into_iter().filter_map(|row| row.last().cloned()).collect()

@@ -12,6 +12,11 @@ const PROBE: &str = "weir_shard.engine_probe";
 /// Tables that one text reads: a savepoint for each of many tables would take longer than their rows.
 const TABLES_AT_ONCE: usize = 50;
 
+/// A client's lock on a table of a shard must not hold the engine's own locks up for long: the server of the shard knows no limit for these statements,
+/// and the engine ends them when it ends its own.
+const LIMIT: &str = "SET LOCAL statement_timeout TO '10s'";
+const NO_LIMIT: &str = "SET LOCAL statement_timeout TO '0'";
+
 /// Foreign tables: schema, name, server, and schema and name of the table whose partition each is.
 pub const FOREIGN_TABLES: &str = "SELECT n.nspname, p.relname, s.srvname, m.nspname, c.relname FROM pg_catalog.pg_foreign_table AS f \
     JOIN pg_catalog.pg_class AS p ON p.oid OPERATOR(pg_catalog.=) f.ftrelid \
@@ -27,6 +32,7 @@ pub async fn failures(engine: &mut ShardConn, conns: &mut [ShardConn]) -> anyhow
     let mut failures = Vec::new();
     let mut unread = BTreeSet::new();
     let tables = engine.query(FOREIGN_TABLES).await?;
+    engine.query(LIMIT).await?;
     for conn in conns {
         // Only the server that Weir itself is connected to shows this name.
         let sign = format!("weir_shard_{:016x}", u64::from_ne_bytes(crate::random()));
@@ -56,6 +62,7 @@ pub async fn failures(engine: &mut ShardConn, conns: &mut [ShardConn]) -> anyhow
             failures.extend(unreadable(engine, server, tables).await?);
         }
     }
+    engine.query(NO_LIMIT).await?;
     Ok(failures)
 }
 
@@ -103,5 +110,5 @@ async fn reads(engine: &mut ShardConn, statements: &[String]) -> anyhow::Result<
 }
 
 pub fn own_texts() -> Vec<String> {
-    vec![FOREIGN_TABLES.to_owned()]
+    [FOREIGN_TABLES, LIMIT, NO_LIMIT].map(str::to_owned).to_vec()
 }

@@ -157,6 +157,11 @@ impl OpenError {
             )
     }
 
+    /// True if a lock was not free in time. Source: `lock_timeout` in PostgreSQL's manual.
+    pub fn is_lock_timeout(&self) -> bool {
+        matches!(self, OpenError::Refused { sqlstate, .. } if sqlstate == sqlstate::LOCK_NOT_AVAILABLE)
+    }
+
     pub fn is_full(&self) -> bool {
         matches!(self, OpenError::Refused { sqlstate, .. } if sqlstate.starts_with("53"))
     }
