@@ -34,6 +34,7 @@ fn sharded((_, key, kind): &(&str, &str, KeyKind)) -> Arc<ShardedTable> {
         map: PartitionMap::new(*kind, KeyOrder::Known, &bounds).expect("two partitions"),
         shards: vec![0, 1],
         columns: [*key, "x", "y"].map(str::to_owned).to_vec(),
+        draws_keys: false,
         colocation: 0,
     })
 }

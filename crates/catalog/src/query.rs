@@ -225,7 +225,8 @@ pub const PARTS: &[CatalogPart] = &[
               (VALUES ('r'), ('w')) AS w (how) \
               UNION SELECT 'c', 0, p.proname FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang \
               WHERE p.oid >= 16384 AND l.lanname IN ('c', 'internal') \
-              UNION SELECT 's', 0, '' FROM asks WHERE EXISTS (SELECT FROM pg_proc p WHERE p.oid >= 16384 AND (p.prosrc ~* '\\m(currval|lastval)\\M' \
+              UNION SELECT 's', 0, '' FROM asks WHERE EXISTS (SELECT FROM pg_proc p WHERE p.oid >= 16384 \
+              AND p.pronamespace NOT IN (SELECT oid FROM pg_namespace WHERE nspname = 'weir_shard') AND (p.prosrc ~* '\\m(currval|lastval)\\M' \
               OR (p.prosrc = '' AND p.prolang = 14 AND to_jsonb(p) ->> 'prosqlbody' ~ asks.pattern))) \
               OR EXISTS (SELECT FROM pg_attrdef WHERE adbin::text ~ asks.pattern) \
               UNION SELECT 'v', 0, '' WHERE EXISTS (SELECT FROM rules WHERE draws) OR EXISTS (SELECT FROM pg_depend d JOIN pg_proc p ON p.oid = d.refobjid \
@@ -385,7 +386,7 @@ const SHARD_READERS: &str = "WITH RECURSIVE uses (reader, read) AS ( \
     UNION SELECT u.reader FROM readers JOIN uses u ON u.read = readers.oid) \
     SELECT 'v', n.nspname, c.relname, '' FROM readers JOIN pg_class c ON c.oid = readers.oid JOIN pg_namespace n ON n.oid = c.relnamespace \
     UNION ALL SELECT 'f', n.nspname, p.proname, pg_get_functiondef(p.oid) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace \
-    JOIN pg_language l ON l.oid = p.prolang WHERE p.oid >= 16384 AND p.prokind IN ('f', 'p') AND l.lanname NOT IN ('c', 'internal') \
+    JOIN pg_language l ON l.oid = p.prolang WHERE p.oid >= 16384 AND p.prokind IN ('f', 'p') AND l.lanname NOT IN ('c', 'internal') AND n.nspname <> 'weir_shard' \
     UNION ALL SELECT 't', n.nspname, c.relname, p.proname FROM pg_trigger g JOIN pg_class c ON c.oid = g.tgrelid \
     JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_proc p ON p.oid = g.tgfoid \
     WHERE NOT g.tgisinternal AND g.tgenabled <> 'D' AND p.oid >= 16384";

@@ -10,6 +10,7 @@ use crate::checkout::pool_grant::ConnFit;
 use crate::conn::Conn;
 use crate::context::Context;
 use crate::fault::{ErrorReport, sqlstate};
+use crate::participants;
 use crate::replies::ExpectedReply;
 use crate::sequences::drawn_values::{DrawConnDemand, DrawFacts, SequenceUse};
 use crate::session::{FAILED, Session, SessionServer};
@@ -60,7 +61,7 @@ fn note(s: &mut Session, w: &Context, statement: &Statement) {
         return;
     }
     if let Some(SessionServer { conn, .. }) = &mut s.server
-        && conn.is_to_primary(&w.view())
+        && conn.takes_writes(&w.view())
     {
         let (draws, drawn) = conn.draws.draw(s.state.drawn);
         (conn.draws, s.state.drawn) = (draws, Some(drawn));
@@ -136,12 +137,14 @@ fn is_pinned(s: &Session) -> bool {
 /// Returns `None` on a standby, which draws no values.
 #[inline]
 fn facts(s: &Session, w: &Context, statement: &Statement) -> Option<DrawFacts> {
-    let conn = s.conn().filter(|conn| conn.is_to_primary(&w.view()))?;
+    let conn = s.conn().filter(|conn| conn.takes_writes(&w.view()))?;
     let is_asked = || {
         let may_be_unknown = statement.recalls == DrawRecall::Unread || s.state.effects.redefines;
         may_be_unknown || s.account.known.recalls() || is_pinned(s)
     };
-    Some(DrawFacts { drawn: s.state.drawn, tally: conn.draws, is_asked: !conn.draws.is_blank() && is_asked() })
+    // A transaction on several shards goes back to connections on which it has drawn itself.
+    let is_alone = !participants::has_others(s);
+    Some(DrawFacts { drawn: s.state.drawn, tally: conn.draws, is_asked: is_alone && !conn.draws.is_blank() && is_asked() })
 }
 
 /// True if a query of ours may go before the statement. Such a query drops the unnamed statement: it must not come between the

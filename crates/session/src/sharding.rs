@@ -132,6 +132,13 @@ pub fn indexes_change() -> ErrorReport {
     ErrorReport::error(sqlstate::CANNOT_CONNECT_NOW, text).hint("Run the statement again.")
 }
 
+/// The error of AND CHAIN in a failed transaction that is open on the engine: the next one would begin there, too.
+#[cold]
+pub fn cannot_chain() -> ErrorReport {
+    let text = "the transaction has failed in a statement over several shards, and the next one cannot begin with its end";
+    ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, text).hint("Send ROLLBACK, and BEGIN behind it.")
+}
+
 /// The error of a second read of several shards in one pipeline: its snapshots would be those of the first one.
 #[cold]
 pub fn cannot_read_again() -> ErrorReport {

@@ -128,6 +128,7 @@ fn shard_row(session: &Session, w: &Context, statement: &Statement, text: &str) 
     Some(match shown {
         ShownShard::Shard(shard) => vec![format!("shard {shard}"), node(shard), rule, facts_of(text)],
         ShownShard::ByParameters => vec!["the shard of its parameters".to_owned(), String::new(), rule, facts_of(text)],
+        ShownShard::Drawn => vec!["any shard, which draws the keys".to_owned(), String::new(), rule, facts_of(text)],
         ShownShard::Engine => {
             let primary = w.view().primary.map(|at| w.view().nodes[at].id.to_string()).unwrap_or_default();
             vec!["engine".to_owned(), primary, RoutingRule::Engine.name().to_owned(), facts_of(text)]

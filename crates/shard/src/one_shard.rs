@@ -33,6 +33,8 @@ pub enum ShardPlan {
 #[derive(Clone, Debug, PartialEq)]
 pub struct OneShard {
     keys: Vec<FixedKey>,
+    /// The shards that could draw the keys of all its rows that give none, if there are such rows.
+    draws: Option<Box<[u16]>>,
     /// Other tables of the statement lie on shard 0 only.
     pub needs_shard_zero: bool,
     /// True if a row that it inserts has its key by the order of the table's columns, which a change of the table shifts.
@@ -63,6 +65,12 @@ impl OneShard {
     pub fn literals(&self) -> usize {
         literals_of(&self.keys)
     }
+
+    /// The shards any of which may carry out the statement: each would draw the keys of its rows.
+    #[inline]
+    pub fn any_of(&self) -> Option<&[u16]> {
+        self.draws.as_deref().filter(|_| self.keys.is_empty() && !self.needs_shard_zero)
+    }
 }
 
 /// Finds the plan of a statement. `lookup` knows the relations that the text's names mean.
@@ -75,7 +83,7 @@ pub fn plan<'c>(terms: &KeyTerms, lookup: impl Fn(&QualifiedName) -> RelationKin
         return plan_unsharded(terms, &met, &lookup);
     }
     refuse_by_property(terms)?;
-    let mut keys = inserted_keys(terms, &lookup)?;
+    let Inserted { mut keys, draws } = inserted(terms, &lookup)?;
     let table = |block: usize, at: usize| match &terms.blocks[block].occurrences[at].source {
         OccurrenceSource::Relation(name) => sharded(lookup(name)),
         OccurrenceSource::Derived(_) | OccurrenceSource::Cte(_) | OccurrenceSource::Unknown => None,
@@ -98,7 +106,7 @@ pub fn plan<'c>(terms: &KeyTerms, lookup: impl Fn(&QualifiedName) -> RelationKin
     let locks_copies = terms.properties.has(TermProperty::LocksRows) && met.references > 0;
     let needs_shard_zero = met.singles > 0 || locks_copies;
     let is_by_position = terms.writes.iter().any(inserts_by_position);
-    Ok(ShardPlan::OneShard(OneShard { keys: distinct, needs_shard_zero, is_by_position }))
+    Ok(ShardPlan::OneShard(OneShard { keys: distinct, draws, needs_shard_zero, is_by_position }))
 }
 
 fn inserts_by_position(write: &WriteTerms) -> bool {
@@ -197,21 +205,45 @@ fn refuse_unseen_relations(terms: &KeyTerms, met: &RelationsMet) -> Result<(), S
     if met.sharded.iter().all(is_seen) { Ok(()) } else { Err(ShardRefusal::KeyNotFixed) }
 }
 
+/// Rows that a text inserts.
+#[derive(Default)]
+struct Inserted {
+    keys: Vec<FixedKey>,
+    /// As in `OneShard`.
+    draws: Option<Box<[u16]>>,
+}
+
+impl Inserted {
+    /// Notes rows that give no key.
+    fn draw(&mut self, table: &ShardedTable) -> Result<(), ShardRefusal> {
+        if !table.draws_keys {
+            return Err(ShardRefusal::KeyNotGiven);
+        }
+        let before = self.draws.take();
+        let mut shards: Vec<u16> =
+            table.shards.iter().copied().filter(|shard| before.as_ref().is_none_or(|before| before.contains(shard))).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        self.draws = Some(shards.into());
+        Ok(())
+    }
+}
+
 /// Keys of rows that the text inserts. Refuses writes that no shard can do alone.
-fn inserted_keys<'c>(
-    terms: &KeyTerms,
-    lookup: &impl Fn(&QualifiedName) -> RelationKind<'c>,
-) -> Result<Vec<FixedKey>, ShardRefusal> {
-    let mut keys = Vec::new();
+fn inserted<'c>(terms: &KeyTerms, lookup: &impl Fn(&QualifiedName) -> RelationKind<'c>) -> Result<Inserted, ShardRefusal> {
+    let mut inserted = Inserted::default();
     for write in &terms.writes {
         match lookup(&write.relation) {
-            RelationKind::Sharded(table) => add_written_keys(write, table, &mut keys)?,
+            RelationKind::Sharded(table) => add_written_keys(write, table, &mut inserted)?,
             RelationKind::Reference => return Err(ShardRefusal::WritesReference),
             RelationKind::Single => {}
             RelationKind::Unknown => return Err(ShardRefusal::UnknownRelation),
         }
     }
-    Ok(keys)
+    if inserted.draws.as_ref().is_some_and(|shards| shards.is_empty()) {
+        return Err(ShardRefusal::KeyNotGiven);
+    }
+    Ok(inserted)
 }
 
 /// Keys of the rows that a text inserts into one sharded table, in the order of the rows.
@@ -227,7 +259,11 @@ impl InsertedKeys {
         if terms.kind != StatementKind::Insert || !is_alone {
             return Err(ShardRefusal::KeyOfManyShards);
         }
-        let mut keys = inserted_keys(terms, &lookup)?;
+        let Inserted { mut keys, draws } = inserted(terms, &lookup)?;
+        if draws.is_some() {
+            // Each row of a cut INSERT belongs to a known shard.
+            return Err(ShardRefusal::KeyNotGiven);
+        }
         infer_types(terms, &[], &mut keys);
         Ok(InsertedKeys(keys))
     }
@@ -259,30 +295,35 @@ fn literals_of(keys: &[FixedKey]) -> usize {
     keys.iter().map(behind).max().unwrap_or(0)
 }
 
-fn add_written_keys(write: &WriteTerms, table: &Arc<ShardedTable>, keys: &mut Vec<FixedKey>) -> Result<(), ShardRefusal> {
+fn add_written_keys(write: &WriteTerms, table: &Arc<ShardedTable>, inserted: &mut Inserted) -> Result<(), ShardRefusal> {
     let (columns, rows, sets) = match &write.action {
         WriteAction::Delete => return Ok(()),
         WriteAction::Update { sets } => return refuse_changed_key(sets, table),
         WriteAction::Insert { columns, rows, conflict_sets } => (columns, rows, conflict_sets),
     };
     refuse_changed_key(sets, table)?;
+    let gives_others = !columns.is_empty() && !columns.contains(&table.key);
     let rows = match rows {
         InsertedRows::Values(rows) => rows,
+        InsertedRows::Query(_) if gives_others && table.draws_keys => return inserted.draw(table),
         InsertedRows::Query(_) => return Err(ShardRefusal::InsertFromQuery),
-        InsertedRows::Defaults => return Err(ShardRefusal::KeyNotGiven),
+        InsertedRows::Defaults => return inserted.draw(table),
         InsertedRows::Overridden => return Err(ShardRefusal::KeyOverridden),
     };
     let named = if columns.is_empty() { &table.columns } else { columns };
-    let at = named.iter().position(|name| *name == table.key).ok_or(ShardRefusal::KeyNotGiven)?;
+    let Some(at) = named.iter().position(|name| *name == table.key) else { return inserted.draw(table) };
     for row in rows {
         let term = match row.get(at) {
             Some(InsertedValue::Constant(term)) => term,
             Some(InsertedValue::Other) => return Err(ShardRefusal::KeyComputed),
-            Some(InsertedValue::Default) | None => return Err(ShardRefusal::KeyNotGiven),
+            Some(InsertedValue::Default) | None => {
+                inserted.draw(table)?;
+                continue;
+            }
         };
         let usage = KeyUse::Written { modifier: table.modifier };
         let reading = KeyReading::new(term, table.kind, usage).ok_or(ShardRefusal::KeyTypeUnknown)?;
-        keys.push(FixedKey { table: Arc::clone(table), reading });
+        inserted.keys.push(FixedKey { table: Arc::clone(table), reading });
     }
     Ok(())
 }
@@ -343,7 +384,12 @@ impl OneShard {
                 (Some(_), Some(_)) => return Err(ShardRefusal::KeyOfManyShards),
             }
         }
-        Ok(shard.unwrap_or(0))
+        match (&self.draws, shard) {
+            (None, shard) => Ok(shard.unwrap_or(0)),
+            (Some(shards), Some(shard)) if !shards.contains(&shard) => Err(ShardRefusal::KeyNotGiven),
+            (Some(_), Some(shard)) => Ok(shard),
+            (Some(shards), None) => shards.first().copied().ok_or(ShardRefusal::KeyNotGiven),
+        }
     }
 }
 

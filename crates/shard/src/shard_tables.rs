@@ -168,6 +168,17 @@ impl ShardTables {
         self.timeless.get(table).is_some_and(|columns| columns.contains(column))
     }
 
+    /// `tables`: sharded tables whose keys each shard draws from its own sequence.
+    #[must_use]
+    pub fn with_drawn_keys(mut self, tables: impl IntoIterator<Item = QualifiedName>) -> ShardTables {
+        for table in tables {
+            if let Some(ShardedRelation::Sharded(table)) = self.relations.get_mut(&table) {
+                Arc::make_mut(table).draws_keys = true;
+            }
+        }
+        self
+    }
+
     /// Definitions of reference tables, by names with their schemas.
     #[must_use]
     pub fn with_references(self, tables: impl IntoIterator<Item = (QualifiedName, ReferenceTable)>) -> ShardTables {
@@ -360,7 +371,7 @@ fn table_of(database: &str, rows: &[PartitionRow], shards: &[u16]) -> Result<Sha
     }
     let map = PartitionMap::new(kind, order, &bounds).map_err(|error| error.to_string())?;
     let (key, modifier, columns) = (key.name.clone(), key.modifier, columns.clone());
-    Ok(ShardedTable { key, kind, order, modifier, map, shards: places, columns, colocation: 0 })
+    Ok(ShardedTable { key, kind, order, modifier, map, shards: places, columns, draws_keys: false, colocation: 0 })
 }
 
 /// A foreign table has all rows that its shard has, not only those of its partition: a second one there would give them again.

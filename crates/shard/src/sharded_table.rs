@@ -20,6 +20,8 @@ pub struct ShardedTable {
     pub shards: Vec<u16>,
     /// Names of all columns, in order.
     pub columns: Vec<String>,
+    /// True if each shard draws the keys of rows that give none, of those that belong to it.
+    pub draws_keys: bool,
     /// Tables of one group have equal maps.
     pub colocation: u32,
 }

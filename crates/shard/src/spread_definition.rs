@@ -14,7 +14,9 @@ pub enum DefinitionEffect {
     OnShardsOnly,
     /// Indexes have names that a look must read.
     ChangesIndexes,
-    /// The engine's tables have other columns or rights than those of the shards from then on.
+    /// The engine's tables have other rights than those of the shards from then on.
+    ChangesRights,
+    /// The engine's tables have other columns, too.
     ChangesEngine,
 }
 
@@ -39,6 +41,8 @@ pub fn spread_definition<'c>(
             }
             if changes_engine(action) {
                 effect = DefinitionEffect::ChangesEngine;
+            } else if matches!(action, DefinitionAction::ChangeRights) {
+                effect = DefinitionEffect::ChangesRights;
             } else if matches!(action, DefinitionAction::CreateIndex(_) | DefinitionAction::RenameIndex) {
                 effect = DefinitionEffect::ChangesIndexes;
             }
@@ -60,6 +64,9 @@ fn refusal(
         }
         DefinitionAction::DropColumn(name) | DefinitionAction::RenameColumn(name) => {
             (key == Some(name.as_str())).then_some("the column is the shard key")
+        }
+        DefinitionAction::SetDefault(name) | DefinitionAction::DropDefault(name) if key == Some(name.as_str()) => {
+            Some("the column is the shard key, whose values name the shards")
         }
         DefinitionAction::CreateIndex(index) => {
             let misses = key.is_some_and(|key| misses_key(index, key));
@@ -93,8 +100,7 @@ fn changes_engine(action: &DefinitionAction) -> bool {
         | DefinitionAction::RenameColumn(_)
         | DefinitionAction::SetNotNull(_)
         | DefinitionAction::DropNotNull(_)
-        | DefinitionAction::DropTable
-        | DefinitionAction::ChangeRights => true,
+        | DefinitionAction::DropTable => true,
         DefinitionAction::Truncate
         | DefinitionAction::TruncateCascade
         | DefinitionAction::DropIndex
@@ -104,6 +110,7 @@ fn changes_engine(action: &DefinitionAction) -> bool {
         | DefinitionAction::DropDefault(_)
         | DefinitionAction::AddCheck(_)
         | DefinitionAction::DropConstraint(_)
+        | DefinitionAction::ChangeRights
         | DefinitionAction::Comment
         | DefinitionAction::Other(_) => false,
     }

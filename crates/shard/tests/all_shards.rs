@@ -22,6 +22,7 @@ fn table(shards: &[u16], columns: &[&str]) -> Arc<ShardedTable> {
         map: PartitionMap::new(KeyKind::Int4, KeyOrder::Known, &bounds).unwrap(),
         shards: shards.to_vec(),
         columns: columns.iter().map(|name| (*name).to_owned()).collect(),
+        draws_keys: false,
         colocation: 0,
     })
 }

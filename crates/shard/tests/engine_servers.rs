@@ -53,6 +53,7 @@ fn table(columns: &str, key: &str) -> Arc<ShardedTable> {
         map: PartitionMap::new(KeyKind::Int4, KeyOrder::Known, &[bound]).unwrap(),
         shards: vec![0],
         columns: columns.split(", ").map(|column| column.split(' ').next().unwrap().to_owned()).collect(),
+        draws_keys: false,
         colocation: 0,
     })
 }

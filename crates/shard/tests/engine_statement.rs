@@ -18,6 +18,7 @@ fn table(columns: &[&str]) -> Arc<ShardedTable> {
         map: PartitionMap::new(KeyKind::Int4, KeyOrder::Known, &[bound]).unwrap(),
         shards: vec![0],
         columns: columns.iter().map(|name| (*name).to_owned()).collect(),
+        draws_keys: false,
         colocation: 0,
     })
 }

@@ -41,6 +41,7 @@ fn of_bounds(key: &str, kind: KeyKind, columns: &[&str], bounds: &[String]) -> A
         map: PartitionMap::new(kind, KeyOrder::Known, &bounds).unwrap(),
         shards: (0..bounds.len()).map(|at| at as u16).collect(),
         columns: columns.iter().map(|name| (*name).to_owned()).collect(),
+        draws_keys: false,
         colocation: 0,
     })
 }

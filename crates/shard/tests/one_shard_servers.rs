@@ -67,6 +67,7 @@ fn table(columns: &str, kind: KeyKind, key: &str) -> Arc<ShardedTable> {
         map: PartitionMap::new(kind, KeyOrder::ByCollation, &bounds).unwrap(),
         shards: (0..SHARDS as u16).collect(),
         columns: columns.split(", ").map(|column| column.split(' ').next().unwrap().to_owned()).collect(),
+        draws_keys: false,
         colocation: 0,
     })
 }

@@ -18,6 +18,7 @@ fn table() -> Arc<ShardedTable> {
         map: PartitionMap::new(KeyKind::Int4, KeyOrder::Known, &[bound(0), bound(1)]).unwrap(),
         shards: vec![0, 1],
         columns: ["id", "x"].map(str::to_owned).to_vec(),
+        draws_keys: false,
         colocation: 0,
     })
 }
@@ -39,6 +40,7 @@ fn told(text: &str) -> String {
     match found {
         Ok(DefinitionEffect::OnShardsOnly) => "shards".to_owned(),
         Ok(DefinitionEffect::ChangesIndexes) => "indexes".to_owned(),
+        Ok(DefinitionEffect::ChangesRights) => "rights".to_owned(),
         Ok(DefinitionEffect::ChangesEngine) => "engine".to_owned(),
         Err(why) => why.to_owned(),
     }

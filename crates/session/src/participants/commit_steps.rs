@@ -7,6 +7,7 @@ use crate::participants::savepoint_steps;
 use crate::participants::shard_parts::CommitPhase;
 use crate::session::{FAILED, MessageFate, Session};
 use crate::sharding::shard_target::{ENGINE, ShardTarget};
+use crate::sharding::spread_write::SpreadChange;
 use crate::statements::{Statement, StatementTrait};
 use crate::{checkout, concern, lazy_begin, participants, sharding};
 use weir_sql::facts::{TransactionEnd, TransactionVerb};
@@ -58,7 +59,10 @@ fn begin_commit(s: &mut Session) -> MessageFlow {
         participants::park(s);
         participants::unpark(s, 0);
     }
-    s.participants.iter_mut().for_each(|participants| participants.phase = CommitPhase::Prepares);
+    if let Some(participants) = &mut s.participants {
+        participants.phase = CommitPhase::Prepares;
+        participants.changes.iter_mut().for_each(SpreadChange::commit_begins);
+    }
     checkout::again(s)
 }
 
@@ -68,10 +72,10 @@ fn refusal(s: &mut Session, statement: &Statement) -> Option<ErrorReport> {
     }
     let first = s.participants.as_ref()?.first;
     let shard = if s.sharding.target() == ShardTarget::Any { s.sharding.here() } else { s.sharding.target().number() };
-    if shard == ENGINE && s.sharding.gathered.is_some() {
+    if shard == ENGINE && s.sharding.gathered.is_some() && !s.sharding.is_tied() {
         return None;
     }
-    if shard == ENGINE {
+    if shard == ENGINE && s.sharding.gathered.is_none() {
         return Some(sharding::cannot_span(s));
     }
     if s.sharding.has_write() {

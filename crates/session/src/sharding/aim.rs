@@ -31,7 +31,7 @@ use crate::sharding::{
     engine_settings, engine_snapshots, engine_standing, gathered_read, reference_steps, savepoints, spread_refusal,
     unread_readers, write_steps,
 };
-use crate::statements::{PreparedStatement, Statement, StatementTrait};
+use crate::statements::{DrawRecall, PreparedStatement, Statement, StatementTrait};
 use crate::unit::StatementMessage;
 use crate::{lazy_begin, participants, sharding};
 use std::rc::Rc;
@@ -104,6 +104,11 @@ pub fn aim(s: &mut Session, w: &Context, unit: StatementMessage<'_>) -> Option<M
     let is_first = s.status() == IDLE && s.sharding.bound() == BoundStatements::Nothing;
     let was_tied = s.sharding.note_tie(is_first, ties);
     let target = match unit {
+        StatementMessage::Query(statement) | StatementMessage::Bind { statement, .. }
+            if engine_snapshots::has_failed_block(s) && matches!(statement.transaction, TransactionVerb::Chain(_)) =>
+        {
+            Err(sharding::cannot_chain().into())
+        }
         _ if engine_snapshots::has_failed_block(s) => Ok(ShardTarget::Engine.into()),
         StatementMessage::Query(statement) => of_query(s, w, statement),
         StatementMessage::Bind { prepared, statement } => of_bind(s, w, prepared, statement),
@@ -189,9 +194,22 @@ fn in_block(s: &Session, statement: &Statement, aim: ShardAim) -> ShardAim {
     };
     if aim.target == ShardTarget::Any && engine_snapshots::is_in_block(s) && is_control() {
         ShardTarget::Engine.into()
+    } else if statement.recalls == DrawRecall::Shown && aim.target == ShardTarget::Cluster && asks_draws_alone(s, statement) {
+        ShardTarget::Any.into()
     } else {
         aim
     }
+}
+
+/// True for a question about sequences in a transaction, whose server has drawn last, or nobody knows (`sequences`).
+#[cold]
+fn asks_draws_alone(s: &Session, statement: &Statement) -> bool {
+    let names_relations = statement.objects.all_names().is_some_and(|names| !names.relations().is_empty());
+    s.transaction() == WITHIN
+        && s.has_server()
+        && s.sharding.here() != ENGINE
+        && !names_relations
+        && !statement.has(StatementTrait::Writes)
 }
 
 /// True if a message ties the transaction of those up to its Sync, which is no block of the client's, to its server connection: a named portal stays
@@ -401,7 +419,7 @@ fn of_query(s: &mut Session, w: &Context, statement: &Statement) -> Result<Shard
     let plan = text_plan(s, w, statement, place)?;
     refuse_by_position(s, w, &plan)?;
     match &*plan {
-        TextPlan::OneShard { plan, literals, engine } => match shard(s, (plan, literals), place, None) {
+        TextPlan::OneShard { plan, literals, engine } => match shard(s, w, (plan, literals), place, None) {
             Err(refusal @ ShardRefusal::KeyOfManyShards) if statement.verb == StatementVerb::Insert => {
                 insert_on_all(s, w, statement, refusal)
             }
@@ -471,7 +489,7 @@ fn by_values(
     refuse_by_position(s, w, plan)?;
     match plan {
         TextPlan::OneShard { plan, literals, engine } => {
-            let found = shard(s, (plan, literals), place, BoundValues::read(values, prepared.types()).as_ref());
+            let found = shard(s, w, (plan, literals), place, BoundValues::read(values, prepared.types()).as_ref());
             if let Err(refusal @ ShardRefusal::KeyOfManyShards) = found
                 && statement.verb == StatementVerb::Insert
             {
@@ -856,10 +874,12 @@ fn to_every_copy(
         write.answers = PartAnswers::Equal(None);
         let part = match every.work {
             CopyWork::Definition(DefinitionEffect::ChangesEngine) => Some(ChangedPart::Columns),
+            CopyWork::Definition(DefinitionEffect::ChangesRights) => Some(ChangedPart::Rights),
             CopyWork::Definition(DefinitionEffect::ChangesIndexes) => Some(ChangedPart::Indexes),
             CopyWork::Definition(DefinitionEffect::OnShardsOnly) | CopyWork::Write | CopyWork::WriteWithRows => None,
         };
-        write.changes = part.map(|part| SpreadChange::begin(s.account.known.clone(), part));
+        let owner = write.owner;
+        write.changes = part.map(|part| SpreadChange::begin(s.account.known.clone(), part, owner));
     }
     Ok(aim)
 }
@@ -1000,6 +1020,7 @@ fn to_gather(s: &Session, statement: &Statement, fit: EngineFit, texts: (TextPla
 /// The shard of a statement's values. `values`: those of its parameters.
 fn shard(
     s: &Session,
+    w: &Context,
     (plan, literals): (&ShardPlan, &LiteralGaps),
     place: TextPlace<'_>,
     values: Option<&BoundValues<'_>>,
@@ -1009,7 +1030,22 @@ fn shard(
     let is_plain = s.recoding() == EncodingEffect::None;
     let literal = |ordinal| reader.get(ordinal).filter(|literal| is_plain || literal.is_ascii());
     let parameter = |number| values.and_then(|values| values.get(number)).filter(|value| is_plain || !may_be_recoded(value));
-    plan.shard(literal, parameter).map(ShardTarget::of)
+    match plan {
+        ShardPlan::OneShard(one) if one.any_of().is_some() => {
+            Ok(ShardTarget::of(drawing_shard(s, w, one.any_of().unwrap_or_default())))
+        }
+        plan => plan.shard(literal, parameter).map(ShardTarget::of),
+    }
+}
+
+/// The shard of rows whose keys it is to draw: that of the transaction, or any, so that all get their share.
+#[cold]
+fn drawing_shard(s: &Session, w: &Context, shards: &[u16]) -> u16 {
+    let here = s.sharding.here();
+    if s.has_server() && shards.contains(&here) {
+        return here;
+    }
+    shards.get(w.dice() as usize % shards.len().max(1)).copied().unwrap_or(0)
 }
 
 /// Letters come as they are in both formats; bytes above 127 of a number are none, but are rare.

@@ -44,6 +44,8 @@ pub fn leave_if_over(s: &mut Session, w: &Context) {
 fn leave_engine(s: &mut Session, w: &Context) {
     let is_answered = s.sharding.snapshots() == ShardSnapshots::None
         && s.transaction() == WITHIN
+        // A signal that comes late must not meet another session's statement.
+        && s.handle.cancels.get() == 0
         && s.replies().is_settled()
         && !s.up.has_pending()
         && !s.up.is_mid_message()

@@ -34,6 +34,7 @@ pub fn begin(s: &mut Session, w: &Context, lack: EngineLack) -> MessagePlan {
     if s.has_server() || participants::has_others(s) {
         s.account.known.await_look(s.waiter(w));
         timing::asked(s, w);
+        s.host.wake_at(w.now() + ENGINE_WAIT);
         // A look that ended before the session stood in the list wakes nobody.
         return MessagePlan::Later(if engine_standing::lacks(s, w, lack) { MessageFlow::Hold } else { checkout::again(s) });
     }

@@ -21,6 +21,8 @@ pub enum ShownShard {
     Shard(u16),
     /// The values of its parameters name the shard.
     ByParameters,
+    /// One of several shards, each of which would draw the keys of the new rows.
+    Drawn,
     /// The engine, which sees all shards.
     Engine,
     /// Each of these shards.
@@ -50,6 +52,7 @@ pub fn shown_shard(
         TextPlan::AllShards(_) | TextPlan::EveryCopy(_) | TextPlan::CopyRows(_) => {
             Some(ShownShard::Refused(write_steps::cannot_spread(write_steps::NOT_SPANNED).message))
         }
+        TextPlan::OneShard { plan: ShardPlan::OneShard(one), .. } if one.any_of().is_some() => Some(ShownShard::Drawn),
         TextPlan::OneShard { plan, .. } if is_by_parameters(&plan) => Some(ShownShard::ByParameters),
         TextPlan::OneShard { plan, engine, .. } => match plan.shard(|ordinal| literal_at(text.as_bytes(), ordinal), |_| None) {
             Ok(0) => None,

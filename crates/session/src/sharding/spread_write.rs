@@ -92,34 +92,52 @@ pub struct SpreadParts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangedPart {
     Columns,
+    /// Rights alone: a role that may change none can say GRANT, too, and in a transaction block nobody sees the change before the COMMIT.
+    Rights,
     Indexes,
 }
 
 /// A statement that changes spread tables is under way, until it is dropped.
-pub struct SpreadChange(Arc<KnownDatabase>, ChangedPart);
+pub struct SpreadChange {
+    known: Arc<KnownDatabase>,
+    part: ChangedPart,
+    /// Others count it.
+    is_counted: bool,
+}
 
 impl SpreadChange {
-    pub fn begin(known: Arc<KnownDatabase>, part: ChangedPart) -> SpreadChange {
-        let change = SpreadChange(known, part);
-        change.count().change_begins();
+    /// `owner`: of the transaction.
+    pub fn begin(known: Arc<KnownDatabase>, part: ChangedPart, owner: TransactionOwner) -> SpreadChange {
+        let mut change = SpreadChange { known, part, is_counted: false };
+        if part != ChangedPart::Rights || owner == TransactionOwner::Weir {
+            change.commit_begins();
+        }
         change
     }
 
+    pub fn commit_begins(&mut self) {
+        if !std::mem::replace(&mut self.is_counted, true) {
+            self.count().change_begins();
+        }
+    }
+
     pub fn part(&self) -> ChangedPart {
-        self.1
+        self.part
     }
 
     fn count(&self) -> &ChangeCount {
-        match self.1 {
-            ChangedPart::Columns => &self.0.sharding.columns,
-            ChangedPart::Indexes => &self.0.sharding.indexes,
+        match self.part {
+            ChangedPart::Columns | ChangedPart::Rights => &self.known.sharding.columns,
+            ChangedPart::Indexes => &self.known.sharding.indexes,
         }
     }
 }
 
 impl Drop for SpreadChange {
     fn drop(&mut self) {
-        self.count().change_ends();
+        if self.is_counted {
+            self.count().change_ends();
+        }
     }
 }
 

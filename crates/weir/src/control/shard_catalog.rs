@@ -144,6 +144,20 @@ pub fn generated_query(list: &str) -> String {
     )
 }
 
+/// Gives schema and name of the tables whose keys the shards draw (`shard_setup::key_draw`); to be asked in the database. `list`: of sharded tables, by
+/// `engine_state::listed`.
+pub fn drawn_query(list: &str) -> String {
+    format!(
+        "SELECT n.nspname, c.relname FROM {list} AS x (schema, name) \
+         JOIN pg_catalog.pg_namespace AS n ON n.nspname OPERATOR(pg_catalog.=) x.schema::pg_catalog.name \
+         JOIN pg_catalog.pg_class AS c ON c.relnamespace OPERATOR(pg_catalog.=) n.oid AND c.relname OPERATOR(pg_catalog.=) x.name::pg_catalog.name \
+         JOIN pg_catalog.pg_trigger AS t ON t.tgrelid OPERATOR(pg_catalog.=) c.oid AND t.tgname OPERATOR(pg_catalog.=) 'weir_shard_key' \
+         AND t.tgenabled OPERATOR(pg_catalog.=) ANY ('{{O,A}}'::pg_catalog.\"char\"[]) \
+         JOIN pg_catalog.pg_proc AS p ON p.oid OPERATOR(pg_catalog.=) t.tgfoid \
+         JOIN pg_catalog.pg_namespace AS o ON o.oid OPERATOR(pg_catalog.=) p.pronamespace AND o.nspname OPERATOR(pg_catalog.=) 'weir_shard' ORDER BY 1, 2"
+    )
+}
+
 /// Gives the schema and name of each view, and each table with rules, over these tables; to be asked in the database. `list`: of the reference tables, by
 /// `engine_state::listed`.
 pub fn view_query(list: &str) -> String {
@@ -162,8 +176,8 @@ pub fn view_query(list: &str) -> String {
     )
 }
 
-/// Reads the answer to `view_query`.
-pub fn views(rows: &Rows) -> Vec<QualifiedName> {
+/// Reads the answer to `view_query` or `drawn_query`.
+pub fn names(rows: &Rows) -> Vec<QualifiedName> {
     let cell = |row: &Vec<Option<String>>, at: usize| row.get(at).cloned().flatten();
     rows.iter().filter_map(|row| Some(QualifiedName { schema: cell(row, 0)?, name: cell(row, 1)? })).collect()
 }
@@ -278,6 +292,7 @@ pub fn own_texts() -> Vec<String> {
         generated_query(&list),
         index_query(&list),
         view_query(&list),
+        drawn_query(&list),
     ]
 }
 

@@ -9,6 +9,7 @@ pub mod engine_columns;
 pub mod engine_probe;
 pub mod engine_reader;
 pub mod engine_servers;
+pub mod key_draw;
 mod partition_plan;
 pub mod refusals;
 mod row_copy;

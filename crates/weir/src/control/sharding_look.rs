@@ -22,12 +22,16 @@ use weir_sql::facts::QualifiedName;
 /// `SHARDED_TABLES` waits for locks of the engine's tables: `pg_get_expr` opens them.
 const LOCK_LIMIT: &str = "SET lock_timeout TO '500ms'";
 
+const NO_LOCK_LIMIT: &str = "SET lock_timeout TO '0'";
+
 /// Results of the last look.
 #[derive(Default)]
 pub struct ShardingWatch {
     pub(super) engine: Option<ControlConn>,
     rows: Option<Vec<PartitionRow>>,
     references: Vec<(QualifiedName, ReferenceTable)>,
+    /// Tables whose keys the shards draw.
+    drawn: Vec<QualifiedName>,
     /// Each with its table.
     indexes: Vec<(QualifiedName, QualifiedName)>,
     readers_of: Edition,
@@ -64,7 +68,7 @@ impl ShardingWatch {
 pub enum ShardingError {
     #[error(transparent)]
     Server(#[from] OpenError),
-    #[error("a transaction holds a lock on all of a table of their engine")]
+    #[error("a transaction holds a lock on all of a table, of their engine or one that a function reads")]
     Locked,
     #[error("its engine \"{0}\" answered with a row of another form")]
     Row(String),
@@ -130,12 +134,14 @@ pub async fn look(
     watch.change = change;
     let references = references(line, &rows).await?;
     let indexes = indexes(line, &rows).await?;
+    let drawn = drawn(line, &rows).await?;
     let is_same = edition != UNKNOWN
         && watch.readers_of == edition
         && watch.shards == shards
         && watch.rows.as_ref() == Some(&rows)
         && watch.references == references
         && watch.indexes == indexes
+        && watch.drawn == drawn
         && watch.readiness == readiness;
     if is_same && database.sharding.edition() != 0 {
         note_looked(database, changes, defined);
@@ -154,12 +160,13 @@ pub async fn look(
         .with_references(references.clone())
         .with_reference_views(views)
         .with_indexes(indexes.clone())
+        .with_drawn_keys(drawn.iter().cloned())
         .with_engine(readiness.clone());
     tell(c, database, &tables);
     tell_readiness(c, database, &watch.readiness, &readiness);
     database.sharding.publish(tables);
     note_looked(database, changes, defined);
-    (watch.rows, watch.references, watch.indexes) = (Some(rows), references, indexes);
+    (watch.rows, watch.references, watch.indexes, watch.drawn) = (Some(rows), references, indexes, drawn);
     (watch.readers_of, watch.shards, watch.readiness) = (edition, shards, readiness);
     Ok(())
 }
@@ -212,7 +219,7 @@ async fn references(
 /// Views and the like over reference tables. Not cancel safe.
 async fn reference_views(line: &mut ControlConn, rows: &[PartitionRow]) -> Result<Vec<QualifiedName>, ShardingError> {
     match listed_references(rows) {
-        Some(list) => Ok(shard_catalog::views(&line.query(&shard_catalog::view_query(&list)).await?)),
+        Some(list) => Ok(shard_catalog::names(&line.query(&shard_catalog::view_query(&list)).await?)),
         None => Ok(Vec::new()),
     }
 }
@@ -242,19 +249,31 @@ async fn indexes(line: &mut ControlConn, rows: &[PartitionRow]) -> Result<Vec<(Q
     Ok(shard_catalog::indexes(&line.query(&query).await?))
 }
 
+/// Tables whose keys the shards draw. Not cancel safe.
+async fn drawn(line: &mut ControlConn, rows: &[PartitionRow]) -> Result<Vec<QualifiedName>, ShardingError> {
+    match listed_partitions(rows) {
+        Some(list) => Ok(shard_catalog::names(&line.query(&shard_catalog::drawn_query(&list)).await?)),
+        None => Ok(Vec::new()),
+    }
+}
+
+fn listed_partitions(rows: &[PartitionRow]) -> Option<String> {
+    let is_partition = |row: &&PartitionRow| matches!(row.kind, PartitionRowKind::Partition { .. });
+    let mut names: Vec<_> = rows.iter().filter(is_partition).map(|row| (&*row.table.schema, &*row.table.name)).collect();
+    names.dedup();
+    (!names.is_empty()).then(|| engine_state::listed(names.into_iter()))
+}
+
 fn first_cell(rows: &[Vec<Option<String>>]) -> Option<String> {
     rows.first()?.first()?.clone()
 }
 
 /// Generated columns of sharded tables. Not cancel safe.
 async fn generated(line: &mut ControlConn, rows: &[PartitionRow]) -> Result<Vec<(QualifiedName, String)>, ShardingError> {
-    let is_partition = |row: &&PartitionRow| matches!(row.kind, PartitionRowKind::Partition { .. });
-    let mut names: Vec<_> = rows.iter().filter(is_partition).map(|row| (&*row.table.schema, &*row.table.name)).collect();
-    names.dedup();
-    if names.is_empty() {
-        return Ok(Vec::new());
+    match listed_partitions(rows) {
+        Some(list) => columns(line, &shard_catalog::generated_query(&list)).await,
+        None => Ok(Vec::new()),
     }
-    columns(line, &shard_catalog::generated_query(&engine_state::listed(names.into_iter()))).await
 }
 
 /// Tables, each with a column. Not cancel safe.
@@ -273,11 +292,12 @@ fn shards_of(config: &Config) -> Vec<u16> {
 
 /// Not cancel safe.
 async fn partitions(engine: &mut ControlConn, name: &str) -> Result<Vec<PartitionRow>, ShardingError> {
-    let rows = match engine.query(SHARDED_TABLES).await {
-        Err(error) if error.is_lock_timeout() => return Err(ShardingError::Locked),
-        asked => asked?,
-    };
+    let rows = engine.query(SHARDED_TABLES).await.map_err(locked)?;
     rows.iter().map(|row| partition(row).ok_or_else(|| ShardingError::Row(name.to_owned()))).collect()
+}
+
+fn locked(error: OpenError) -> ShardingError {
+    if error.is_lock_timeout() { ShardingError::Locked } else { error.into() }
 }
 
 fn partition(row: &[Option<String>]) -> Option<PartitionRow> {
@@ -308,7 +328,11 @@ fn key(row: &[Option<String>]) -> Option<KeyColumn> {
 
 /// Not cancel safe.
 async fn readers(line: &mut ControlConn) -> Result<Vec<ReaderRow>, ShardingError> {
-    let rows = line.query_catalog(CatalogQuery::ShardReaders).await?;
+    // The text of a function with a parsed body is made by opening its tables.
+    line.query(LOCK_LIMIT).await?;
+    let rows = line.query_catalog(CatalogQuery::ShardReaders).await;
+    line.query(NO_LOCK_LIMIT).await?;
+    let rows = rows.map_err(locked)?;
     Ok(rows.into_iter().filter_map(reader).collect())
 }
 
@@ -362,5 +386,5 @@ fn tell_readiness(c: &ControlContext, database: &KnownDatabase, then: &EngineRea
 }
 
 pub fn own_texts() -> Vec<String> {
-    vec![owner("name"), LOCK_LIMIT.to_owned()]
+    vec![owner("name"), LOCK_LIMIT.to_owned(), NO_LOCK_LIMIT.to_owned()]
 }

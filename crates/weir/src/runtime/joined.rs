@@ -1,7 +1,7 @@
 //! Waits for several answers at once, within one task.
 
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
 
 enum JoinedFuture<F: Future> {
@@ -32,6 +32,23 @@ pub async fn all_of<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::O
         JoinedFuture::Runs(_) => None,
     });
     outputs.collect()
+}
+
+/// Runs `main` to its end, and `ring` once if `alarm` is over before. Cancel safe if both futures are.
+pub async fn with_alarm<F: Future>(main: F, alarm: impl Future<Output = ()>, ring: impl FnOnce()) -> F::Output {
+    let (mut main, mut alarm, mut ring) = (pin!(main), pin!(alarm), Some(ring));
+    poll_fn(|context| {
+        let done = main.as_mut().poll(context);
+        if done.is_pending()
+            && ring.is_some()
+            && alarm.as_mut().poll(context).is_ready()
+            && let Some(ring) = ring.take()
+        {
+            ring();
+        }
+        done
+    })
+    .await
 }
 
 #[cfg(test)]

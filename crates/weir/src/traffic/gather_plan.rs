@@ -17,7 +17,8 @@ pub const ROWS_MAX: u64 = 100_000;
 const ROWS: &str = "weir_gathered_rows";
 
 /// Makes the engine's next plans have a scan for each foreign table, with its conditions.
-pub const PLAIN_PLANS: &str = "SET LOCAL enable_partitionwise_join TO off; SET LOCAL enable_partitionwise_aggregate TO off";
+pub const PLAIN_PLANS: &str =
+    "SET TRANSACTION READ WRITE; SET LOCAL enable_partitionwise_join TO off; SET LOCAL enable_partitionwise_aggregate TO off";
 
 /// Before a Parse behind its name.
 pub const EXPLAIN: &str = "EXPLAIN (VERBOSE, COSTS FALSE, FORMAT JSON) ";
@@ -430,6 +431,12 @@ fn condition_of_places(places: &[&RowPlace]) -> Option<String> {
 
 pub fn own_texts() -> Vec<String> {
     vec![PLAIN_PLANS.to_owned(), TRANSFER_SETTINGS.to_owned(), PART_FAILED.to_owned(), rows_table(), tables_query(&[])]
+}
+
+/// The error of a statement for whose rows commits on several shards would have to wait.
+#[cold]
+pub fn too_slow() -> ErrorReport {
+    cannot_gather("a shard has not begun to send its rows within a few seconds; cross_shard_reads = latest lets it take longer")
 }
 
 #[cold]

@@ -9,7 +9,7 @@
 //! 5. The engine makes tables of them. A plan of the statement that still reads other tables, through a view, is refused.
 
 use crate::runtime::bounds;
-use crate::runtime::joined::all_of;
+use crate::runtime::joined::{all_of, with_alarm};
 use crate::runtime::pool::conn_opening::ConnTalk;
 use crate::runtime::pool::server_conn::shard_gates::GateSide;
 use crate::runtime::pool::server_conn::{OpenError, ServerConn};
@@ -19,6 +19,7 @@ use crate::server::shard_gate::{GatePass, LOOK, hold_limit};
 use crate::traffic::gather_plan::{self, GatherPlan, PART_FAILED, PLAIN_PLANS, ROWS_MAX};
 use crate::traffic::served::ServedSession;
 use crate::traffic::shard_snapshots::{cancelled, fault_of, lost_gate};
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 use weir_config::CrossShardReads;
 use weir_session::fault::{ErrorReport, sqlstate};
@@ -58,6 +59,18 @@ enum GatherFailure {
     Statement(ErrorReport),
     /// A connection of the transaction is lost.
     Transaction(ErrorReport),
+}
+
+impl GatherFailure {
+    /// A lost connection is told before an error of a statement.
+    fn worse(one: Option<GatherFailure>, other: Option<GatherFailure>) -> Option<GatherFailure> {
+        match (one, other) {
+            (Some(GatherFailure::Statement(_)), Some(GatherFailure::Transaction(fault))) => {
+                Some(GatherFailure::Transaction(fault))
+            }
+            (one, other) => one.or(other),
+        }
+    }
 }
 
 impl From<ErrorReport> for GatherFailure {
@@ -142,6 +155,7 @@ async fn copy_to(
     // Before the gate: a text may be slow to plan, and a plan asks no shard.
     let plan = match planned(served, engine, question).await? {
         Ok(Some(plan)) => plan,
+        Ok(None) if served.s.handle.cancel_waits.get() => return Ok(Err(cancelled().into())),
         Ok(None) => return Ok(Ok(())),
         Err(fault) => return Ok(Err(fault.into())),
     };
@@ -156,7 +170,11 @@ async fn copy_to(
     }
     if plan.is_empty() {
         let is_held = pass.is_none_or(|pass| pass.is_held());
-        return Ok(if is_held { Ok(()) } else { Err(lost_gate().into()) });
+        return Ok(match (is_held, served.s.handle.cancel_waits.get()) {
+            (false, _) => Err(lost_gate().into()),
+            (true, true) => Err(cancelled().into()),
+            (true, false) => Ok(()),
+        });
     }
     if let Err(failure) = send_parts(served, engine, &plan, pass).await? {
         return Ok(Err(failure));
@@ -222,15 +240,22 @@ async fn send_parts(
             None => failure = Some(GatherFailure::Transaction(lost_part("it is gone"))),
         }
     }
-    let deadline = Instant::now() + hold_limit(&w);
-    let begun = all_of(waiting.into_iter().map(|(conn, part, text)| begin_part(&w, conn, part, text, deadline))).await;
+    // A server tells the begin of a COPY with its first rows, and may look for them for long. Others' commits wait for a moment only.
+    let (now, pass) = (Instant::now(), RefCell::new(pass));
+    let was_wanted = pass.borrow().is_some();
+    let all = all_of(waiting.into_iter().map(|(conn, part, text)| begin_part(&w, conn, part, text, now + COPY_LIMIT)));
+    let begun = with_alarm(all, w.reactor.sleep_until(now + hold_limit(&w)), || drop(pass.take())).await;
     let mut copies = Vec::new();
     for (copy, said) in begun {
-        failure = failure.or(said.err());
+        failure = GatherFailure::worse(failure, said.err());
         copies.push(copy);
     }
-    if failure.is_none() && pass.as_ref().is_some_and(|pass| !pass.is_held()) {
-        failure = Some(lost_gate().into());
+    let pass = pass.into_inner();
+    if failure.is_none() && was_wanted {
+        failure = match &pass {
+            None => Some(gather_plan::too_slow().into()),
+            Some(pass) => (!pass.is_held()).then(|| lost_gate().into()),
+        };
     }
     drop(pass);
     if failure.is_none() && served.s.handle.cancel_waits.get() {
@@ -242,15 +267,18 @@ async fn send_parts(
     };
     let mut lost = None;
     for mut copy in copies {
+        let is_lost = copy.step == PartStep::Lost;
         let rest = copy.come_to_rest(&w).await;
         let (conn, said) = copy.lent.end(rest);
-        lost = lost.or(said.err());
+        let cause = said.err().map(|error| error.to_string()).or_else(|| is_lost.then(|| "it owes an answer".to_owned()));
+        lost = lost.or(cause);
         parts.push(copy.part.with(host.park_whole(conn)));
     }
     participants::put_parts(&mut served.s, parts);
-    match lost {
-        Some(error) => Ok(Err(GatherFailure::Transaction(lost_part(&error.to_string())))),
-        None => taken,
+    match (lost, taken) {
+        (Some(_), Ok(Err(failure @ GatherFailure::Transaction(_)))) => Ok(Err(failure)),
+        (Some(cause), _) => Ok(Err(GatherFailure::Transaction(lost_part(&cause)))),
+        (None, taken) => taken,
     }
 }
 

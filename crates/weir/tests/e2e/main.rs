@@ -106,6 +106,7 @@ mod shard_copies;
 mod shard_copy;
 mod shard_copy_out;
 mod shard_definitions;
+mod shard_drawn_keys;
 mod shard_engine;
 mod shard_migrations;
 mod shard_own_reads;

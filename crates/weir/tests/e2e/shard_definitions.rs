@@ -307,6 +307,31 @@ fn looks_go_on_while_others_hold_the_tables_of_the_engine_and_of_a_shard() {
     }
 }
 
+#[test]
+fn rights_that_are_said_in_an_open_transaction_hold_no_reads_up() {
+    let spread = ground("");
+    spread.everywhere("create role reader login");
+    let (mut client, mut owner, mut reader) = (spread.client(), spread.client(), spread.client_of("reader"));
+    client.run("grant select on accounts to reader");
+    spread.wait_ready("select count(*) from accounts");
+    wait_until("the right to count", || reader.try_rows("select count(*) from accounts").is_ok());
+    // The first role may give nothing, and is told so by a warning.
+    for (who, text, end) in [
+        (&mut reader, "grant select on accounts to public", "rollback"),
+        (&mut owner, "revoke select on accounts from reader", "commit"),
+    ] {
+        who.run("begin");
+        who.run(text);
+        // Behind a wait of ten seconds it would fail.
+        assert_eq!(client.rows("select count(*) from accounts"), [["40"]]);
+        who.run(end);
+    }
+    wait_until("the right to be gone", || {
+        reader.try_rows("select count(*) from accounts").is_err_and(|failure| failure.sqlstate == "42501")
+    });
+    assert_eq!(client.rows("select count(*) from accounts"), [["40"]]);
+}
+
 /// The column `engine` of all tables.
 fn engine_words(client: &mut Raw) -> Vec<String> {
     client.rows("show pool_shard_tables").into_iter().filter_map(|row| row.last().cloned()).collect()

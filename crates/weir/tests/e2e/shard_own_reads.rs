@@ -412,3 +412,86 @@ fn values_rights_views_and_the_bound_of_rows() {
         client.run("rollback");
     }
 }
+
+#[test]
+fn a_setting_behind_such_a_read_is_never_told_and_lost() {
+    for more in configs(&CONFIGS[..3]) {
+        let spread = ground(more);
+        let ids = ids(&spread);
+        let mut client = spread.client();
+        for setting in ["set work_mem to '5MB'", "set role to pg_monitor", "reset work_mem", "set local work_mem to '6MB'"] {
+            client.run("begin");
+            client.run(&format!("update accounts set balance = balance + 1 where id = {}", ids[1]));
+            let without_sync = |text: &str| {
+                let messages = How::Extended.messages(text, &[]);
+                messages.strip_suffix(wire::sync().as_slice()).unwrap().to_vec()
+            };
+            client.send(&[without_sync(SUM), without_sync(setting), wire::sync()].concat());
+            let answer = Answer::of(&client.until_ready());
+            let is_local = setting.contains("local");
+            if answer.failure.is_none() && is_local {
+                assert_eq!(client.rows("show work_mem"), [["6MB"]]);
+            } else {
+                assert_eq!(answer.failure.as_deref(), Some("0A000"), "{setting}: {answer:?}");
+            }
+            client.run("rollback");
+            assert_eq!(
+                client.rows("select current_user, current_setting('work_mem') <> '5MB'"),
+                [["postgres", "t"]],
+                "{setting}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_failed_transaction_is_not_followed_by_one_on_the_engine() {
+    for more in configs(&CONFIGS[..3]) {
+        let spread = ground(more);
+        let ids = ids(&spread);
+        let mut client = spread.client();
+        let write = format!("update accounts set balance = balance + 1 where id = {}", ids[1]);
+        for (begin, first) in [("begin isolation level repeatable read", SUM), ("begin", write.as_str())] {
+            for how in [How::Simple, How::Extended] {
+                client.run(begin);
+                value(&mut client, how, first);
+                assert_eq!(value(&mut client, how, "select sum(1 / (balance - balance)) from accounts"), "22012");
+                assert_eq!(value(&mut client, how, "rollback and chain"), "0A000", "{begin} {how:?}");
+                assert_eq!(value(&mut client, how, SUM), "25P02");
+                client.run("rollback");
+                // Nothing is left of it.
+                client.run(&write);
+                value(&mut client, how, SUM);
+            }
+        }
+        assert_eq!(prepared(&spread), 0);
+    }
+}
+
+#[test]
+fn long_rows_and_transactions_that_read_only() {
+    for more in configs(&CONFIGS[..3]) {
+        let spread = ground(more);
+        spread.define("create table docs (id int primary key, body text)");
+        spread.shard("docs", "id", "");
+        spread.wait_known("docs");
+        spread.wait_ready("select count(*) from docs");
+        let mut client = spread.client();
+        for how in [How::Simple, How::Extended] {
+            client.run("begin");
+            client.run("insert into docs values (1, repeat('a', 3000000))");
+            (2..8).for_each(|id| client.run(&format!("insert into docs values ({id}, 'short')")));
+            assert_eq!(value(&mut client, how, "select max(length(body)) from docs"), "3000000");
+            assert_eq!(value(&mut client, how, "select string_agg(id::text, ',' order by id) from docs"), "1,2,3,4,5,6,7");
+            client.run("rollback");
+            for begin in ["begin read only", "begin transaction isolation level read committed, read only"] {
+                client.run(begin);
+                // The transaction begins on shard 0.
+                value(&mut client, how, "select count(*) from plain");
+                assert_ne!(value(&mut client, how, SUM), "25006");
+                assert_eq!(value(&mut client, how, "insert into plain values (77, 'x')"), "25006");
+                client.run("rollback");
+            }
+        }
+    }
+}

@@ -90,10 +90,22 @@ impl Spread {
 
     /// Runs `weir shard` as an operator would.
     pub fn command(&self, arguments: &str) {
+        let (is_done, words) = self.run_command(arguments);
+        assert!(is_done, "{arguments}: {words}");
+    }
+
+    /// What `weir shard` prints when it fails.
+    pub fn failing(&self, arguments: &str) -> String {
+        let (is_done, words) = self.run_command(arguments);
+        assert!(!is_done, "{arguments}: {words}");
+        words
+    }
+
+    fn run_command(&self, arguments: &str) -> (bool, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.arg("shard").args(arguments.split(' ')).arg("-f").arg(self.proxy.conf_path());
         let output = command.output().unwrap();
-        assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
+        (output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
     }
 
     pub fn reference(&self, tables: &[&str]) {

@@ -83,7 +83,7 @@ fn of_shard(shared: &SharedState, config: &Arc<Config>, asker: &RouteAsker<'_>, 
     let rule = match shown {
         ShownShard::Engine => RoutingRule::Engine,
         ShownShard::All(_) => RoutingRule::AllShards,
-        ShownShard::Shard(_) | ShownShard::ByParameters | ShownShard::Refused(_) => RoutingRule::OneShard,
+        ShownShard::Shard(_) | ShownShard::ByParameters | ShownShard::Drawn | ShownShard::Refused(_) => RoutingRule::OneShard,
     };
     let because = rule.because(None);
     let (nodes, reason) = match shown {
@@ -92,6 +92,7 @@ fn of_shard(shared: &SharedState, config: &Arc<Config>, asker: &RouteAsker<'_>, 
             (node.into_iter().collect(), format!("goes to shard {shard} because {because}"))
         }
         ShownShard::ByParameters => (Vec::new(), format!("goes to the shard of its parameters because {because}")),
+        ShownShard::Drawn => (Vec::new(), format!("goes to any shard, which draws the keys, because {because}")),
         ShownShard::Engine => {
             let view = shared.cluster.view.load();
             let primary = view.primary.and_then(|at| Some(view.nodes.get(at)?.id));

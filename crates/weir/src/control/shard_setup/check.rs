@@ -3,6 +3,7 @@
 use super::create::{self, first_cell};
 use super::ddl;
 use super::engine;
+use super::key_draw;
 use super::partition_plan::{PartitionPlan, PartitionStrategy};
 use super::refusals::{self, LocalTriggers, SEQUENCE_STEP, is_named};
 use super::shard_servers::{ShardConn, ShardServers};
@@ -178,6 +179,10 @@ async fn check_of_shard(
     }
     let ShardedKind::Sharded { key: Some(key), .. } = &table.kind else { return Ok(lines) };
     let (Ok(plan), Some(column)) = (PartitionPlan::of_table(table), here.column(&key.column)) else { return Ok(lines) };
+    let draws = key_draw::sequence_of(here, column).is_some() && plan.on_shard(shard).next().is_some();
+    if draws && here.key_trigger.is_none() {
+        lines.push(format!("{}: {name} lacks the trigger {KEY_CHECK}: rows without a key are refused", conn.server));
+    }
     let constraints = create::partition_constraints(engine, name).await?;
     let wanted = probe(conn, name, column, &plan, &constraints).await?;
     if wanted != *text {

@@ -4,6 +4,7 @@
 //! done on a shard. A table that another run left on a shard is taken if it is what this run would make.
 
 use super::ddl;
+use super::key_draw;
 use super::partition_plan::{self, PartitionPlan, PartitionStrategy};
 use super::refusals::{self, LocalTriggers, is_named};
 use super::row_copy;
@@ -273,6 +274,10 @@ pub async fn table(servers: &ShardServers, database: &str, order: &TableOrder, l
         PartitionStrategy::Hash => ddl::hash_ground(key_column),
         PartitionStrategy::Range | PartitionStrategy::List => Vec::new(),
     };
+    let of_shard = |shard: u16| {
+        let check = ddl::key_check(table, key_column, &plan, &checks, shard).into_iter();
+        check.chain(key_draw::ground(table, &definition, key_column, &plan, shard)).collect::<Vec<_>>()
+    };
     let drawn = drawn_numbers(&mut work.primary, &definition).await?;
     let own_schema = first_cell(&work.primary.query(&schema_owner(&table.schema)).await?).unwrap_or_default();
     line.begin(&format!("making {table}"), WorkAmount::Count { total: work.numbers.len() as u64, unit: "shards" });
@@ -297,12 +302,12 @@ pub async fn table(servers: &ShardServers, database: &str, order: &TableOrder, l
                 restart_sequences(conn, &definition, &firsts).await?;
             }
         }
-        make_check(conn, &ground, &ddl::key_check(table, key_column, &plan, &checks, shard)).await?;
+        make_check(conn, &ground, &of_shard(shard)).await?;
         conn.query("COMMIT").await?;
         line.advance(1);
     }
     restart_sequences(&mut work.primary, &definition, &first_numbers(&definition, &drawn, 0)?).await?;
-    make_check(&mut work.primary, &ground, &ddl::key_check(table, key_column, &plan, &checks, 0)).await?;
+    make_check(&mut work.primary, &ground, &of_shard(0)).await?;
     work.primary.query("COMMIT").await?;
     work.commit_engine().await.with_context(|| format!("{table} is ready on all shards, but not entered: run this again"))?;
     Ok(format!("{table} is sharded by {}: {}\n{}", quote_name(key), summary(&planned), inbound_note(&definition)))

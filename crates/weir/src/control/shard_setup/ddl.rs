@@ -146,20 +146,24 @@ pub fn hash_ground(key: &ColumnDefinition) -> Vec<String> {
     ]
 }
 
-/// Keeps rows of other shards out. `texts`: the constraints of the engine's partitions, in the order of the plan.
-pub fn key_check(table: &TableName, key: &ColumnDefinition, plan: &PartitionPlan, texts: &[String], shard: u16) -> Vec<String> {
+/// True for the rows of a shard. `texts`: the constraints of the engine's partitions, in the order of the plan. `value`: of a hashed key.
+pub fn key_condition(key: &ColumnDefinition, plan: &PartitionPlan, texts: &[String], shard: u16, value: &str) -> String {
     let conditions: Vec<String> = plan
         .on_shard(shard)
         .map(|(at, partition)| match &partition.bound {
             PlannedBound::Hash { modulus, remainder } => {
                 let ground = quote_text(&hash_table(key).to_string());
-                let name = quote_name(&key.name);
-                format!("pg_catalog.satisfies_hash_partition({ground}::pg_catalog.regclass, {modulus}, {remainder}, {name})")
+                format!("pg_catalog.satisfies_hash_partition({ground}::pg_catalog.regclass, {modulus}, {remainder}, {value})")
             }
             PlannedBound::Text(_) => format!("({})", texts.get(at).map_or("false", String::as_str)),
         })
         .collect();
-    let condition = if conditions.is_empty() { "false".to_owned() } else { conditions.join(" OR ") };
+    if conditions.is_empty() { "false".to_owned() } else { conditions.join(" OR ") }
+}
+
+/// Keeps rows of other shards out. `texts`: the constraints of the engine's partitions, in the order of the plan.
+pub fn key_check(table: &TableName, key: &ColumnDefinition, plan: &PartitionPlan, texts: &[String], shard: u16) -> Vec<String> {
+    let condition = key_condition(key, plan, texts, shard, &quote_name(&key.name));
     vec![
         format!("ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {KEY_CHECK}"),
         format!("ALTER TABLE {table} ADD CONSTRAINT {KEY_CHECK} CHECK ({condition})"),

@@ -1,5 +1,6 @@
 //! Why a table cannot be sharded, or cannot be a reference table.
 
+use super::key_draw;
 use super::partition_plan::are_colocated;
 use super::table_definition::{ConstraintDefinition, IndexDefinition, SequenceDefinition, TableDefinition};
 use super::words::{TableName, quote_name};
@@ -71,11 +72,9 @@ pub fn of_sharding(definition: &TableDefinition, key: &str, planned: &ShardedTab
             reasons.push(format!("its key {} has the type {}, by which rows are not routed", quote_name(key), column.type_text));
         }
     }
-    if !column.identity.is_empty() || definition.sequences.iter().any(|sequence| sequence.column == column.number) {
-        reasons.push(format!(
-            "its key {} takes its value from a sequence: a row's shard must be known before; give the rows their keys",
-            quote_name(key)
-        ));
+    let own = TableName { schema: planned.schema.clone(), name: planned.name.clone() };
+    if let ShardedKind::Sharded { partitions, .. } = &planned.kind {
+        reasons.extend(key_draw::obstacle(definition, column, &own, partitions));
     }
     if !column.generated.is_empty() {
         reasons.push(format!("its key {} is generated", quote_name(key)));
@@ -92,7 +91,6 @@ pub fn of_sharding(definition: &TableDefinition, key: &str, planned: &ShardedTab
     reasons
         .extend(exclusions.map(|one| format!("its exclusion constraint {} cannot be kept over shards", quote_name(&one.name))));
     reasons.extend(definition.sequences.iter().flat_map(sequence_reason));
-    let own = TableName { schema: planned.schema.clone(), name: planned.name.clone() };
     let foreign = definition.constraints.iter().filter(|constraint| constraint.kind == "f");
     reasons.extend(foreign.clone().filter_map(|one| foreign_key_reason(one, (column.number, &own), planned, others)));
     reasons.extend(foreign.filter_map(|one| changed_key_reason(one, (column.number, key), others)));

@@ -11,7 +11,7 @@ use std::fmt::Write;
 /// Objects below this number are PostgreSQL's own, and equal on all servers of a version. Source: `FirstNormalObjectId` in transam.h.
 const OWN_OBJECTS: &str = "16384";
 
-/// Name of the constraint that keeps rows of other shards out.
+/// Name of the constraint that keeps rows of other shards out, and of the trigger by which a shard draws keys of its own.
 pub const KEY_CHECK: &str = "weir_shard_key";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub struct TableDefinition {
     pub references: Vec<InboundReference>,
     /// Text of the constraint `weir_shard_key`, and whether all rows were checked.
     pub key_check: Option<(String, bool)>,
+    /// Text of the trigger `weir_shard_key`.
+    pub key_trigger: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -220,7 +222,9 @@ fn grants_query(oid: u32) -> String {
 
 fn triggers_query(oid: u32) -> String {
     format!(
-        "SELECT t.tgname, pg_catalog.pg_get_triggerdef(t.oid) FROM pg_catalog.pg_trigger AS t \
+        "SELECT t.tgname, pg_catalog.pg_get_triggerdef(t.oid), EXISTS (SELECT FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n \
+         ON n.oid OPERATOR(pg_catalog.=) p.pronamespace AND n.nspname OPERATOR(pg_catalog.=) 'weir_shard' WHERE p.oid OPERATOR(pg_catalog.=) t.tgfoid) \
+         FROM pg_catalog.pg_trigger AS t \
          WHERE t.tgrelid OPERATOR(pg_catalog.=) '{oid}'::pg_catalog.oid AND NOT t.tgisinternal ORDER BY t.tgname"
     )
 }
@@ -332,8 +336,12 @@ pub async fn read(conn: &mut ShardConn, table: &TableName) -> anyhow::Result<Opt
     let rows = conn.query(&grants_query(oid)).await?;
     definition.grants = rows.iter().map(|row| grant(&Cells(row))).collect();
     let rows = conn.query(&triggers_query(oid)).await?;
-    let trigger = |row: Cells<'_>| TriggerDefinition { name: row.text(0), text: row.text(1) };
-    definition.triggers = rows.iter().map(|row| trigger(Cells(row))).collect();
+    for row in rows.iter().map(|row| Cells(row)) {
+        match row.text(0) == KEY_CHECK && row.is(2) {
+            true => definition.key_trigger = Some(row.text(1)),
+            false => definition.triggers.push(TriggerDefinition { name: row.text(0), text: row.text(1) }),
+        }
+    }
     definition.needs = conn.query(&needs_query(oid)).await?.into_iter().flatten().flatten().collect();
     let rows = conn.query(&references_query(oid)).await?;
     definition.references = rows.iter().map(|row| inbound(&Cells(row))).collect();

@@ -6,6 +6,7 @@
 use super::create;
 use super::ddl;
 use super::engine;
+use super::key_draw;
 use super::refusals::is_named;
 use super::shard_servers::{ShardConn, ShardServers};
 use super::table_definition::{self, KEY_CHECK};
@@ -37,7 +38,10 @@ pub async fn withdraw(servers: &ShardServers, database: &str, table: &TableName)
     for conn in &mut others {
         refuse_rows(&mut primary, conn, table, &entry.kind).await?;
         conn.run(&format!("DROP TABLE {table}")).await?;
+        conn.run(&key_draw::drop_function(table)).await?;
     }
+    primary.run(&format!("DROP TRIGGER IF EXISTS {KEY_CHECK} ON {table}")).await?;
+    primary.run(&key_draw::drop_function(table)).await?;
     primary.run(&format!("ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {KEY_CHECK}")).await?;
     if let Some((role, _)) = engine::login(&mut engine).await? {
         primary.run(&format!("REVOKE SELECT ON TABLE {table} FROM {}", quote_name(&role))).await?;

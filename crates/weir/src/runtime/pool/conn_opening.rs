@@ -6,8 +6,8 @@ use crate::log::Level;
 use crate::runtime::bounds;
 use crate::runtime::pool::reset::needed_at_rest;
 use crate::runtime::pool::server_conn::{
-    Conn, ConnStatus, MESSAGE_BYTES_MAX, MessageConn, Notices, OpenError, Rows, ServerAddress, ServerConn, ServerLogin,
-    ServerTransport, SocketBreaker, TERMINATE, flooded, note, tcp_options,
+    Conn, ConnStatus, MESSAGE_BYTES_MAX, MessageConn, Notices, OpenError, ROW_BYTES_MAX, Rows, ServerAddress, ServerConn,
+    ServerLogin, ServerTransport, SocketBreaker, TERMINATE, flooded, note, tcp_options,
 };
 use crate::runtime::pool::server_login::{self, ServerGreeting, keep_notice, protocol, refused};
 use crate::runtime::pool::{ConnPool, PoolPurpose};
@@ -346,6 +346,7 @@ impl MessageConn {
             reports: Vec::new(),
             notices: Vec::new(),
             budget: GatherBudget::new(bounds::LOGIN),
+            message_bytes_max: MESSAGE_BYTES_MAX,
             deadline,
         }
     }
@@ -408,6 +409,7 @@ impl MessageConn {
         bound: &GatherBound,
     ) -> Result<(), OpenError> {
         self.budget = GatherBudget::new(*bound);
+        self.message_bytes_max = if bound.bytes_max == usize::MAX { ROW_BYTES_MAX } else { MESSAGE_BYTES_MAX };
         self.send(w, address, bytes).await
     }
 
@@ -424,7 +426,7 @@ impl MessageConn {
         loop {
             let header = read_header(&self.buffer).map_err(|e| protocol(address, e.to_string()))?;
             if let Some(header) = header {
-                if header.frame_bytes() > MESSAGE_BYTES_MAX {
+                if header.frame_bytes() > self.message_bytes_max {
                     return Err(protocol(address, format!("a message of {} bytes", header.frame_bytes())));
                 }
                 self.budget.check_next(header.frame_bytes()).map_err(|cause| flooded(address, cause))?;

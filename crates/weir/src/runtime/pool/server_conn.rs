@@ -29,6 +29,9 @@ pub const TERMINATE: [u8; 5] = [front::TERMINATE, 0, 0, 0, 4];
 /// Longest message read outside the relay.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
+/// Longest row that is passed on from one server to another.
+pub const ROW_BYTES_MAX: usize = 64 << 20;
+
 /// A server connection. While in use, the session has `conn`, its task `transport`.
 pub struct ServerConn {
     pub(crate) conn: Box<Conn>,
@@ -269,6 +272,8 @@ pub struct MessageConn {
     pub(super) reports: Vec<Vec<u8>>,
     pub(super) notices: Vec<u8>,
     pub(super) budget: GatherBudget,
+    /// Longest message, with its header.
+    pub(super) message_bytes_max: usize,
     pub(super) deadline: Instant,
 }
 
