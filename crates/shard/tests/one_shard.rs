@@ -41,7 +41,7 @@ fn of_bounds(key: &str, kind: KeyKind, columns: &[&str], bounds: &[String]) -> A
         map: PartitionMap::new(kind, KeyOrder::Known, &bounds).unwrap(),
         shards: (0..bounds.len()).map(|at| at as u16).collect(),
         columns: columns.iter().map(|name| (*name).to_owned()).collect(),
-        draws_keys: false,
+        draws_keys: columns.contains(&"drawn"),
         colocation: 0,
     })
 }
@@ -59,6 +59,7 @@ fn tables() -> Vec<(&'static str, Arc<ShardedTable>)> {
         ("floats", table("k", KeyKind::Float8, &["k", "v"])),
         ("days", table("day", KeyKind::Date, &["day", "v"])),
         ("flags", table("k", KeyKind::Bool, &["k", "v"])),
+        ("drawn", table("id", KeyKind::Int4, &["id", "drawn"])),
         ("Upper", table("Key", KeyKind::Int4, &["Key", "key"])),
     ]
 }
@@ -106,6 +107,7 @@ fn outcome(statement: &str, parameters: &[Parameter]) -> String {
     match (&plan, shard) {
         (ShardPlan::Elsewhere, _) => "elsewhere".to_owned(),
         (ShardPlan::AnyShard, _) => "any".to_owned(),
+        (ShardPlan::OneShard(one), Ok(_)) if one.any_of().is_some() => format!("one of {:?}", one.any_of().unwrap()),
         (ShardPlan::OneShard(one), Ok(shard)) => format!("{shard}{}", if one.needs_shard_zero { "!" } else { "" }),
         (ShardPlan::OneShard(_), Err(refusal)) => refusal.name().to_owned(),
     }
@@ -613,4 +615,31 @@ fn a_plan_serves_other_texts_of_its_skeleton() {
     assert_eq!(shard("SELECT '15', * FROM t WHERE x = 1000 AND id = -0"), Ok(0));
     let ShardPlan::OneShard(one) = &plan else { panic!("{plan:?}") };
     assert_eq!(one.keys().len(), 1);
+}
+
+#[test]
+fn rows_without_a_key_belong_to_any_shard_that_draws_it() {
+    let any = "one of [0, 1, 2]";
+    for (statement, expected) in [
+        ("insert into drawn (drawn) values (1)", any),
+        ("insert into drawn values (default, 1), (default, 2)", any),
+        ("insert into drawn default values", any),
+        ("insert into drawn (drawn) select 1", any),
+        ("insert into drawn (drawn) select x from ref", any),
+        ("insert into drawn (drawn) select * from unnest($1::int[]) on conflict do nothing returning id", any),
+        ("with a as (insert into drawn default values returning id) select * from a", any),
+        ("insert into drawn (drawn) select x from single", "0!"),
+        ("insert into drawn (drawn) select x from t where id = 15", "1"),
+        ("insert into drawn (id) values (25), (default)", "2"),
+        ("insert into drawn (id) values (25), (default), (5)", "key_of_many_shards"),
+        ("with a as (insert into drawn default values) select * from t where id = 15", "1"),
+        ("insert into drawn (drawn) select x from t", "key_not_fixed"),
+        ("insert into drawn select 1", "insert_from_query"),
+        ("insert into drawn (drawn) values (1) on conflict (id) do update set id = 5", "key_changed"),
+        ("insert into t (x) values (1)", "key_not_given"),
+        ("insert into t (x) select 1", "insert_from_query"),
+        ("insert into t default values", "key_not_given"),
+    ] {
+        assert_eq!(outcome(statement, &[]), expected, "{statement}");
+    }
 }
