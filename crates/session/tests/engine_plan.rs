@@ -91,7 +91,7 @@ fn told(text: &str, engine: EngineReadiness) -> String {
         TextPlan::AllShards(all) => format!("shards {:?}{}", all.shards, if all.returns { " returning" } else { "" }),
         TextPlan::CopyTable(Ok(_)) => "copy of a query by the engine".into(),
         TextPlan::CopyTable(Err(why)) => format!("no copy: {}", reason(&why)),
-        TextPlan::CopyRows(plan) => format!("rows by {} of {:?}", plan.key_at, plan.columns),
+        TextPlan::CopyRows(plan) => format!("rows by {} of {:?}", plan.key_at.unwrap_or_default(), plan.columns),
         TextPlan::Refused(TextRefusal::Copy(why)) => format!("no copy: {why}"),
         TextPlan::Refused(TextRefusal::Spread(_, NoSpread::Refused(why))) => why.name().into(),
         TextPlan::Refused(TextRefusal::Spread(_, NoSpread::Chance(function))) => format!("chance {function}"),

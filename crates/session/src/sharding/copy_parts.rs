@@ -13,6 +13,9 @@ use weir_wire::write;
 /// Most bytes of all blocks. The largest is sent when they are as many.
 const BLOCKS_BYTES_MAX: usize = 1 << 20;
 
+/// Rows without a key that one shard gets before the next one.
+const ROWS_IN_TURN: u64 = 100;
+
 /// Most bytes of a row.
 const ROW_BYTES_MAX: usize = 16 << 20;
 
@@ -51,7 +54,8 @@ pub struct CopyParts {
 
 impl CopyParts {
     pub fn new(plan: CopyPlan, query: Box<[u8]>) -> CopyParts {
-        let rows = CopyRows::new(plan.format.clone(), plan.key_at);
+        // No row has so many values.
+        let rows = CopyRows::new(plan.format.clone(), plan.key_at.unwrap_or(usize::MAX));
         let blocks = vec![Vec::new(); plan.shards.len()];
         let mut copy = CopyParts {
             plan,
@@ -240,6 +244,7 @@ impl CopyParts {
                 CopyPiece::Row { bytes, key } => {
                     self.count += 1;
                     let place = match self.plan.table.place_of_row(&key, format) {
+                        _ if self.plan.key_at.is_none() => (self.count / ROWS_IN_TURN) as usize % self.blocks.len(),
                         RowPlace::Shard(shard) => self.plan.shards.iter().position(|one| *one == shard).unwrap_or(0),
                         RowPlace::ByServer => 0,
                         RowPlace::Unread => return Err(self.unread_key()),

@@ -12,8 +12,8 @@ pub struct CopyPlan {
     pub shards: Box<[u16]>,
     pub format: CopyFormat,
     pub has_header: bool,
-    /// Place of the key among the values of a row.
-    pub key_at: usize,
+    /// Place of the key among the values of a row. `None`: the shards draw it.
+    pub key_at: Option<usize>,
     /// The number of values, where the text does not name their columns.
     pub columns: Option<usize>,
 }
@@ -24,7 +24,10 @@ pub fn copy_plan<'c>(text: &str, kind: impl Fn(&QualifiedName) -> RelationKind<'
     let RelationKind::Sharded(table) = kind(&copy.relation) else { return Err("its table is no sharded one") };
     let CopyFrom { columns, format, has_header, .. } = copy;
     let named = if columns.is_empty() { &table.columns } else { &columns };
-    let key_at = named.iter().position(|name| *name == table.key).ok_or("the key is not among its columns")?;
+    let key_at = named.iter().position(|name| *name == table.key);
+    if key_at.is_none() && !table.draws_keys {
+        return Err("the key is not among its columns");
+    }
     Ok(CopyPlan {
         shards: in_order(&table.shards).into(),
         format,

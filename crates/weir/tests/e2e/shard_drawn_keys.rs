@@ -156,6 +156,36 @@ fn a_transaction_and_a_pipeline_draw_keys_of_one_shard() {
 }
 
 #[test]
+fn copied_rows_without_a_key_are_shared_out() {
+    for more in configs(&CONFIGS) {
+        let spread = ground(more);
+        let mut client = spread.client();
+        let mut expected = 0;
+        for (options, row) in [("", "7\ta note\n"), (" with (format csv)", "7,\"a, note\"\n"), (" with (format csv, header)", "7,x\n")] {
+            client.send(&wire::query(&format!("copy orders (customer, note) from stdin{options}")));
+            assert_eq!(client.read().tag, b'G');
+            client.send(&[wire::copy_data(row.repeat(1501).as_bytes()), wire::copy_done()].concat());
+            let rows = if options.contains("header") { 1500 } else { 1501 };
+            assert_eq!(Answer::of(&client.until_ready()).said, [format!("COPY {rows}")]);
+            expected += rows;
+            let counts = counts(&spread, "orders");
+            assert_eq!(counts.iter().sum::<u64>(), expected, "{counts:?}");
+            assert!(counts.iter().all(|count| *count > expected / 4), "{counts:?}");
+        }
+        // In a transaction, and undone by an error.
+        client.run("begin");
+        client.send(&wire::query("copy orders (customer) from stdin"));
+        client.send(&[wire::copy_data(b"1\n2\nx\n"), wire::copy_done()].concat());
+        assert_eq!(Answer::of(&client.until_ready()).failure.as_deref(), Some("22P02"));
+        client.run("rollback");
+        assert_eq!(counts(&spread, "orders").iter().sum::<u64>(), expected);
+        assert_eq!(client.error("copy lines (number) from stdin").sqlstate, "0A000");
+        assert_eq!(client.rows("select count(*), count(distinct id) from orders"), [[expected.to_string(), expected.to_string()]]);
+        spread.command("check postgres");
+    }
+}
+
+#[test]
 fn a_key_that_a_client_gives_stays_what_it_is() {
     let spread = ground("");
     spread.everywhere("create role clerk login");
