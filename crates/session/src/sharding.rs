@@ -6,6 +6,7 @@
 //! and nothing is guessed.
 
 mod aim;
+mod all_shards_aim;
 pub mod batch_opening;
 pub mod batch_steps;
 mod bound_values;
@@ -14,6 +15,7 @@ pub mod copy_plan;
 pub mod copy_steps;
 mod copy_table;
 mod definitions;
+mod engine_aim;
 pub mod engine_settings;
 pub mod engine_snapshots;
 pub mod engine_standing;
@@ -22,7 +24,9 @@ pub mod gathered_statement;
 mod insert_parts;
 pub mod kept_plan;
 pub mod known_sharding;
+mod look_lacks;
 pub mod look_wait;
+mod messages_ahead;
 mod plan_facts;
 pub mod plan_wish;
 mod reference_plan;
@@ -35,7 +39,9 @@ pub mod shard_target;
 pub mod shown_shard;
 pub mod spread_refusal;
 pub mod spread_write;
+mod statement_plan;
 pub mod text_plan;
+mod unaimed;
 mod unread_readers;
 pub mod write_steps;
 

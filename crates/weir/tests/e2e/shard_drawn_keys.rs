@@ -161,7 +161,9 @@ fn copied_rows_without_a_key_are_shared_out() {
         let spread = ground(more);
         let mut client = spread.client();
         let mut expected = 0;
-        for (options, row) in [("", "7\ta note\n"), (" with (format csv)", "7,\"a, note\"\n"), (" with (format csv, header)", "7,x\n")] {
+        for (options, row) in
+            [("", "7\ta note\n"), (" with (format csv)", "7,\"a, note\"\n"), (" with (format csv, header)", "7,x\n")]
+        {
             client.send(&wire::query(&format!("copy orders (customer, note) from stdin{options}")));
             assert_eq!(client.read().tag, b'G');
             client.send(&[wire::copy_data(row.repeat(1501).as_bytes()), wire::copy_done()].concat());
@@ -180,7 +182,10 @@ fn copied_rows_without_a_key_are_shared_out() {
         client.run("rollback");
         assert_eq!(counts(&spread, "orders").iter().sum::<u64>(), expected);
         assert_eq!(client.error("copy lines (number) from stdin").sqlstate, "0A000");
-        assert_eq!(client.rows("select count(*), count(distinct id) from orders"), [[expected.to_string(), expected.to_string()]]);
+        assert_eq!(
+            client.rows("select count(*), count(distinct id) from orders"),
+            [[expected.to_string(), expected.to_string()]]
+        );
         spread.command("check postgres");
     }
 }
