@@ -221,6 +221,34 @@ pub fn is_free_of_server(name: &str) -> bool {
     NAMES.binary_search(&name).is_ok()
 }
 
+/// True for functions that read no table, are steady within a statement, and tell each server's own clock, address, files or numbers of objects.
+pub fn differs_by_server(name: &str) -> bool {
+    const NAMES: [&str; 21] = [
+        "inet_server_addr",
+        "inet_server_port",
+        "pg_database_size",
+        "pg_indexes_size",
+        "pg_relation_size",
+        "pg_table_size",
+        "pg_tablespace_size",
+        "pg_total_relation_size",
+        "statement_timestamp",
+        "to_regclass",
+        "to_regcollation",
+        "to_regdatabase",
+        "to_regnamespace",
+        "to_regoper",
+        "to_regoperator",
+        "to_regproc",
+        "to_regprocedure",
+        "to_regrole",
+        "to_regtype",
+        "to_regtypemod",
+        "version",
+    ];
+    NAMES.contains(&name)
+}
+
 /// True if a function may run again with its rolled back transaction. Excludes `setval`, which survives a rollback, and functions that
 /// run SQL texts.
 pub fn is_repeatable(name: &str) -> bool {

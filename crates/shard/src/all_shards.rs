@@ -32,6 +32,8 @@ pub struct AllShards {
     pub reads_rows: bool,
     /// True if it has RETURNING.
     pub returns: bool,
+    /// True if it may depend on the time at which the transaction began, whatever its literals and parameters are.
+    pub asks_time: bool,
 }
 
 /// A reason, in the order of `ROWS`.
@@ -174,7 +176,9 @@ pub fn all_shards<'c>(
         return Err(AllShardsRefusal::OneShardOnly);
     }
     let reads_rows = terms.kind == StatementKind::Insert || solver.has_several_tables();
-    Ok(AllShards { shards, has_queries, reads_rows, returns: terms.properties.has(TermProperty::Returning) })
+    let has = |property| terms.properties.has(property);
+    let (returns, asks_time) = (has(TermProperty::Returning), has(TermProperty::TransactionTime));
+    Ok(AllShards { shards, has_queries, reads_rows, returns, asks_time })
 }
 
 fn inserts_no_query(write: &WriteTerms) -> bool {

@@ -33,6 +33,7 @@ pub enum EngineRefusal {
     Gate,
     TiesOfExtreme,
     UnusedAggregate,
+    SortedSets,
 }
 
 struct RefusalRow {
@@ -45,7 +46,7 @@ const fn row(of: EngineRefusal, name: &'static str, sentence: &'static str) -> R
     RefusalRow { of, name, sentence }
 }
 
-const ROWS: [RefusalRow; 17] = [
+const ROWS: [RefusalRow; 18] = [
     row(EngineRefusal::NotOneQuery, "not_one_query", "it is no SELECT"),
     row(EngineRefusal::Cursor, "cursor", "it declares a cursor"),
     row(EngineRefusal::Writes, "writes", "a part of it writes"),
@@ -78,6 +79,11 @@ const ROWS: [RefusalRow; 17] = [
         EngineRefusal::UnusedAggregate,
         "unused_aggregate",
         "a query in its FROM counts or sums up a join, and the query around may name no such column: PostgreSQL loses the aggregate",
+    ),
+    row(
+        EngineRefusal::SortedSets,
+        "sorted_sets",
+        "it sorts or groups by a function that returns several rows, which PostgreSQL would run on the shards and again over them; put the function into FROM",
     ),
 ];
 
@@ -127,7 +133,7 @@ pub fn engine_takes<'c>(terms: &KeyTerms, lookup: impl Fn(&QualifiedName) -> Rel
 }
 
 fn by_property(properties: TermProperties) -> Result<(), EngineRefusal> {
-    const ROWS: [(TermProperty, EngineRefusal); 9] = [
+    const ROWS: [(TermProperty, EngineRefusal); 10] = [
         (TermProperty::LocksRows, EngineRefusal::LocksRows),
         (TermProperty::Samples, EngineRefusal::Samples),
         (TermProperty::SystemColumns, EngineRefusal::SystemColumns),
@@ -137,6 +143,7 @@ fn by_property(properties: TermProperties) -> Result<(), EngineRefusal> {
         (TermProperty::OfDatabase, EngineRefusal::OfDatabase),
         (TermProperty::TiesOfExtreme, EngineRefusal::TiesOfExtreme),
         (TermProperty::UnusedAggregate, EngineRefusal::UnusedAggregate),
+        (TermProperty::SortedSets, EngineRefusal::SortedSets),
     ];
     ROWS.iter().find(|(property, _)| properties.has(*property)).map_or(Ok(()), |(_, refusal)| Err(*refusal))
 }
@@ -176,10 +183,19 @@ fn shows_whole_row<'c>(terms: &KeyTerms, lookup: impl Fn(&QualifiedName) -> Rela
     };
     terms.blocks.iter().any(|block| {
         let seen = seen_by(terms, block);
+        // A column, of a query around as well, hides the row of that name.
+        let is_column = |name: &str| {
+            seen.iter().any(|occurrence| match &occurrence.source {
+                OccurrenceSource::Relation(relation) if occurrence.column_aliases.is_empty() => {
+                    matches!(lookup(relation), RelationKind::Sharded(table) if table.columns.iter().any(|column| column == name))
+                }
+                _ => false,
+            })
+        };
         let is_item = |name: &str| seen.iter().any(|occurrence| occurrence.alias == name);
         let is_row = |name: &str| seen.iter().any(|occurrence| occurrence.alias == name && is_row(occurrence));
         block.outputs.iter().any(|output| match output {
-            OutputColumn::Column { of: ColumnTerm { of: None, name }, .. } => is_row(name),
+            OutputColumn::Column { of: ColumnTerm { of: None, name }, .. } => !is_column(name) && is_row(name),
             // A schema before the relation's name.
             OutputColumn::Column { of: ColumnTerm { of: Some(of), name }, .. } => !is_item(&of.name) && is_row(name),
             OutputColumn::Other { .. } | OutputColumn::Star { .. } => false,

@@ -255,11 +255,19 @@ fn hexadecimal(text: &str) -> Option<Vec<u8>> {
     pairs.iter().map(|[high, low]| Some(nibble(*high)? << 4 | nibble(*low)?)).collect()
 }
 
-/// The standard form, in letters of either case.
+/// Hyphens may stand behind each four digits, and braces around all. Source: `string_to_uuid` in `src/backend/utils/adt/uuid.c`.
 fn uuid(text: &str) -> Option<Vec<u8>> {
-    let parts: Vec<&str> = text.split('-').collect();
-    let is_standard = parts.iter().map(|part| part.len()).eq([8, 4, 4, 4, 12]);
-    if is_standard { hexadecimal(&parts.concat()) } else { None }
+    let braced = text.strip_prefix('{');
+    let text = braced.map_or(Some(text), |text| text.strip_suffix('}'))?;
+    let mut digits = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '-' if !digits.is_empty() && digits.len() < 32 && digits.len().is_multiple_of(4) => {}
+            '-' => return None,
+            digit => digits.push(digit),
+        }
+    }
+    if digits.len() == 32 && !text.contains("--") { hexadecimal(&digits) } else { None }
 }
 
 /// Two or four digits.
@@ -353,8 +361,12 @@ mod tests {
             (
                 KeyKind::Uuid,
                 &[
-                    "{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11}",
-                    "a0eebc999c0b4ef8bb6d6bb9bd380a11",
+                    "{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
+                    "a0eebc999c0b4ef8bb6d6bb9bd380a1",
+                    "a0eebc9-99c0b-4ef8-bb6d-6bb9bd380a11",
+                    "a0eebc99--9c0b-4ef8-bb6d-6bb9bd380a11",
+                    "-a0eebc999c0b4ef8bb6d6bb9bd380a11",
+                    "a0eebc999c0b4ef8bb6d6bb9bd380a11-",
                     "g0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
                 ][..],
             ),
@@ -392,6 +404,21 @@ mod tests {
         assert_eq!(KeyKind::Text.of_binary(&[0xff]), None);
         assert_eq!(KeyKind::Text.of_binary(b"a\0b"), None);
         assert_eq!(KeyKind::Name.of_binary(&[b'a'; 64]), None);
+    }
+
+    #[test]
+    fn a_uuid_has_one_value_in_all_of_its_forms() {
+        let plain = KeyKind::Uuid.of_text("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11");
+        assert!(plain.is_some());
+        for text in [
+            "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11",
+            "{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11}",
+            "a0eebc999c0b4ef8bb6d6bb9bd380a11",
+            "a0ee-bc99-9c0b-4ef8-bb6d-6bb9-bd38-0a11",
+            "{a0eebc99-9c0b4ef8-bb6d6bb9-bd380a11}",
+        ] {
+            assert_eq!(KeyKind::Uuid.of_text(text), plain, "{text}");
+        }
     }
 
     #[test]

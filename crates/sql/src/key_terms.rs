@@ -109,6 +109,8 @@ pub enum TermProperty {
     Gate,
     /// `FETCH ... WITH TIES` of a query that calls `min`, `max` or their kin without `GROUP BY`.
     TiesOfExtreme,
+    /// A query may sort or group its rows by a function that returns a set.
+    SortedSets,
     /// A query in FROM may have nothing but aggregates over a join, and the query around may name none of them.
     UnusedAggregate,
     /// `UNION` and its kin.

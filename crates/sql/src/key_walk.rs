@@ -17,6 +17,7 @@ use crate::facts::QualifiedName;
 use crate::key_aggregates::has_unused_aggregate;
 use crate::key_conditions::{Constants, column_of, equal_pairs, member_queries};
 use crate::key_gates::{GateQuery, bare_names, has_gate};
+use crate::key_sets::sorts_sets;
 use crate::key_terms::{
     BLOCKS_MAX, BlockId, BlockShape, ColumnMerge, ColumnTerm, EQUALITIES_MAX, Equality, GroupId, INSERTED_VALUES_MAX,
     InsertedRows, InsertedValue, JoinGroup, KeyTerms, Membership, MergeSide, NameScope, NoTerms, OCCURRENCES_MAX, Occurrence,
@@ -314,6 +315,7 @@ impl<'a> KeyWalk<'a> {
             self.terms.kind = StatementKind::Definition;
         }
         self.terms.properties.add_if(TermProperty::LocksRows, !select.locking_clause().is_empty());
+        self.terms.properties.add_if(TermProperty::SortedSets, sorts_sets(select));
         if select.op != SetOperation::SETOP_NONE {
             let is_cut = !matches!((select.limit_offset(), select.limit_count()), (Node::None, Node::None));
             self.terms.properties.add(TermProperty::SetOperation);

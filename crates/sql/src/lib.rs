@@ -26,6 +26,7 @@ mod hint;
 mod key_aggregates;
 mod key_conditions;
 mod key_gates;
+mod key_sets;
 mod key_walk;
 mod met_names;
 mod parse;

@@ -27,7 +27,7 @@ use crate::sharding::unaimed::{LOOKED_AT_BYTES_MAX, TextPlace, Unaimed, too_long
 use crate::sharding::{engine_snapshots, gathered_read, savepoints, write_steps};
 use crate::statements::{DrawRecall, PreparedStatement, Statement, StatementTrait};
 use crate::unit::StatementMessage;
-use crate::{participants, sharding};
+use crate::{lazy_begin, participants, sharding};
 use weir_catalog::FIRST_USER_OID;
 use weir_shard::{BoundValue, ShardPlan, ShardRefusal, ValueFormat};
 use weir_sql::facts::{StatementVerb, TransactionEnd, TransactionVerb};
@@ -381,13 +381,28 @@ fn of_parse(s: &mut Session, w: &Context, name: &[u8], prepared: &PreparedStatem
             Err(Unaimed::ManyShards(refusal)) => insert_ahead(s, w, (&prepared.statement, refusal), (prepared, key(name))),
             aimed => aimed,
         },
-        // Its description is the same everywhere, and a transaction that has not begun may be of another shard.
-        BindAhead::None => Ok(ShardAim { target: ShardTarget::Any, part: TransactionPart::Outside }),
+        BindAhead::None => match (engine_of_parse(s, &plan), engine_snapshots::is_in_block(s)) {
+            (Some(fit), is_there) if is_there || lazy_begin::is_of_one_snapshot(s) => {
+                to_engine(s, w, &prepared.statement, fit, (place, None))
+            }
+            // Its description is the same everywhere, and a transaction that has not begun may be of another shard.
+            _ => Ok(ShardAim { target: ShardTarget::Any, part: TransactionPart::Outside }),
+        },
         BindAhead::More(bytes) if bytes <= LOOKED_AT_BYTES_MAX => {
             s.up.has_whole(bytes);
             Err(Unaimed::More)
         }
         BindAhead::More(_) => Err(too_long().into()),
+    }
+}
+
+/// A Parse by itself goes to the engine where its statement must: the first one of a transaction of one snapshot, and all in the block that is open there.
+#[cold]
+fn engine_of_parse(s: &Session, plan: &TextPlan) -> Option<EngineFit> {
+    match plan {
+        TextPlan::Engine(fit) => Some(*fit),
+        TextPlan::OneShard { engine, .. } if engine_snapshots::is_in_block(s) => engine.as_ref().ok().copied(),
+        _ => None,
     }
 }
 

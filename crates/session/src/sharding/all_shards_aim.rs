@@ -21,6 +21,7 @@ use crate::sharding::unaimed::{TextPlace, Unaimed, query_message, too_long};
 use crate::sharding::{reference_steps, spread_refusal, write_steps};
 use crate::statements::{PreparedStatement, Statement, StatementTrait};
 use weir_cache::{bind_holds_a_moment, says_a_moment};
+use weir_catalog::{StatementNames, builtin};
 use weir_config::CrossShardReads;
 use weir_shard::{AllShards, DefinitionEffect, ShardRefusal};
 use weir_wire::frame::front;
@@ -155,7 +156,7 @@ pub(super) fn to_all(
         sent: Box::default(),
         returned: all.returns.then(|| ReturnedRows::new(RowOrder::ByShard, all.shards.len())),
     };
-    let asks_time = says_time(s, place, values) || statement.has(StatementTrait::AsksTime);
+    let asks_time = says_time(s, place, values) || all.asks_time;
     begin_on_all(s, w, (statement, &all.shards, asks_time), (place, end), parts)
 }
 
@@ -237,6 +238,10 @@ fn begin_on_all(
     }
     if matches!(place, TextPlace::Parse(prepared) if !prepared.user_types.is_empty()) {
         return Err(write_steps::cannot_spread("types of parameters must be PostgreSQL's own").into());
+    }
+    let functions = statement.objects.all_names().map(StatementNames::functions).unwrap_or_default();
+    if let Some(function) = functions.iter().find(|function| builtin::differs_by_server(&function.name)) {
+        return Err(write_steps::cannot_spread(&format!("{}() answers otherwise on each shard", function.name)).into());
     }
     if !(s.status() == IDLE && write_steps::is_definition(statement))
         && let Some(lack) = lack_of_span(s, w)

@@ -23,8 +23,9 @@ use crate::sharding::unaimed::{TextPlace, Unaimed, query_message, unknown};
 use crate::sharding::{engine_settings, engine_snapshots, engine_standing, gathered_read, reference_steps};
 use crate::statements::{Statement, StatementTrait};
 use crate::{lazy_begin, participants, sharding};
+use weir_catalog::StatementNames;
 use weir_shard::ShardRefusal;
-use weir_sql::facts::StatementVerb;
+use weir_sql::facts::{QualifiedName, StatementVerb};
 use weir_wire::frame::{HEADER_BYTES, front, read_header, split_cstr};
 
 /// Lets go of a connection to the engine, for which the statement then waits without one. One that stays cannot wait.
@@ -204,6 +205,15 @@ pub(super) fn to_engine(
     }
 }
 
+/// True if two names differ in their schemas alone: the copy of one table would stand for the other.
+fn names_alike(statement: &Statement) -> bool {
+    let relations = statement.objects.all_names().map(StatementNames::relations).unwrap_or_default();
+    let is_alike = |(at, one): (usize, &QualifiedName)| {
+        relations[..at].iter().any(|other| other.name == one.name && other.schema != one.schema)
+    };
+    relations.iter().enumerate().any(is_alike)
+}
+
 /// The step to a read of several shards in a transaction that has begun, or why there is none.
 #[cold]
 fn to_gather(s: &Session, statement: &Statement, fit: EngineFit, texts: (TextPlace<'_>, Option<&[u8]>)) -> Unaimed {
@@ -214,6 +224,8 @@ fn to_gather(s: &Session, statement: &Statement, fit: EngineFit, texts: (TextPla
         "it asks for the time of the transaction, which the engine does not know"
     } else if s.recoding() != EncodingEffect::None {
         "the client's encoding is none of the server's"
+    } else if names_alike(statement) {
+        "it names two tables of one name in two schemas"
     } else if definitions::has_changed(s, ChangedPart::Columns) {
         "it has changed columns of spread tables, which the engine does not know yet"
     } else {

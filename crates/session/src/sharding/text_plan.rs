@@ -191,8 +191,11 @@ fn is_change(terms: &KeyTerms) -> bool {
 
 /// The shards of a statement that each of them carries out by itself. Users' functions that are volatile are refused before.
 fn all_fit(names: Option<&StatementNames>, terms: &KeyTerms, facts: &PlanFacts<'_>) -> Result<AllShards, NoSpread> {
-    let all = all_shards(terms, |name| facts.kind(name)).map_err(NoSpread::Refused)?;
+    let mut all = all_shards(terms, |name| facts.kind(name)).map_err(NoSpread::Refused)?;
     let functions = names.map(StatementNames::functions).unwrap_or_default();
+    // A call may be a cast of a text, which may say a moment.
+    const CASTS: [&str; 5] = ["date", "time", "timestamp", "timestamptz", "timetz"];
+    all.asks_time |= functions.iter().any(|function| CASTS.contains(&function.name.as_str()));
     match functions.iter().find(|function| all.has_queries && builtin::is_free_of_server(&function.name)) {
         Some(function) => Err(NoSpread::Chance(function.name.clone())),
         None => Ok(all),

@@ -10,7 +10,7 @@
 
 use crate::runtime::bounds;
 use crate::runtime::joined::{all_of, with_alarm};
-use crate::runtime::pool::conn_opening::ConnTalk;
+use crate::runtime::pool::conn_opening::{self, ConnTalk};
 use crate::runtime::pool::server_conn::shard_gates::GateSide;
 use crate::runtime::pool::server_conn::{OpenError, ServerConn};
 use crate::runtime::pool::server_login::refused;
@@ -31,7 +31,7 @@ use weir_wire::frame::{back, front};
 use weir_wire::write;
 
 /// Longest time that the plan, and then the copy, take. Meanwhile the transaction's locks are held, also for a client that has left.
-const COPY_LIMIT: Duration = Duration::from_secs(60);
+const COPY_LIMIT: Duration = Duration::from_secs(20);
 
 /// Rows that are sent at once, in bytes.
 const CHUNK: usize = 64 << 10;
@@ -109,6 +109,10 @@ async fn copy_rows(served: &mut ServedSession) -> Result<(), GatherFailure> {
     let Some(conn) = served.sockets.host.whole(conn) else { return Ok(()) };
     let mut engine = ConnTalk::begin(&served.w, conn, Instant::now() + COPY_LIMIT);
     let copied = copy_to(served, &mut engine, &question).await;
+    if copied.as_ref().is_err_and(OpenError::is_silent) {
+        // It would wait on, and hold the locks that it has on the shards.
+        conn_opening::cancel(&served.w, engine.status()).await;
+    }
     let (conn, said) = engine.end(copied);
     let conn = served.sockets.host.take(conn);
     match said {
@@ -126,7 +130,7 @@ async fn copy_rows(served: &mut ServedSession) -> Result<(), GatherFailure> {
         }
         Err(error) => {
             engine_snapshots::lost(&mut served.s, &served.w, conn, upstream);
-            Err(ErrorReport::error(sqlstate::CONNECTION_FAILURE, error.to_string()).into())
+            Err(lost_engine(&error).into())
         }
     }
 }
@@ -424,6 +428,18 @@ async fn until(w: &Worker, engine: &mut ConnTalk, wanted: u8) -> Result<(), Open
             _ => {}
         }
     }
+}
+
+fn lost_engine(error: &OpenError) -> ErrorReport {
+    if error.is_silent() {
+        let text = format!("the rows of the transaction were not copied to the engine within {} s", COPY_LIMIT.as_secs());
+        return ErrorReport::error(sqlstate::LOCK_NOT_AVAILABLE, text)
+            .detail(
+                "They are many, or a table is locked on another shard, perhaps by a statement that waits for this transaction.",
+            )
+            .hint("Run the transaction again, with the SELECT before its first write.");
+    }
+    ErrorReport::error(sqlstate::CONNECTION_FAILURE, error.to_string())
 }
 
 fn lost_part(cause: &str) -> ErrorReport {

@@ -107,6 +107,8 @@ mod shard_copy;
 mod shard_copy_out;
 mod shard_definitions;
 mod shard_drawn_keys;
+
+mod shard_edges;
 mod shard_engine;
 mod shard_migrations;
 mod shard_own_reads;

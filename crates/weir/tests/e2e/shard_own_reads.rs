@@ -495,3 +495,32 @@ fn long_rows_and_transactions_that_read_only() {
         }
     }
 }
+
+#[test]
+fn two_transactions_that_want_each_others_connections_end_also_behind_such_reads() {
+    for more in ["pool_size = 1\n", "pool_size = 1\ncross_shard_reads = latest\nio_method = epoll\nworker_threads = 1\n"] {
+        let spread = ground(more);
+        let ids = ids(&spread);
+        let write = |shard: usize| wire::query(&format!("update accounts set balance = balance + 1 where id = {}", ids[shard]));
+        // Without a read, behind one of another session, and behind reads of both.
+        for reads in 0..3 {
+            let (mut one, mut other) = (spread.client(), spread.client());
+            if reads == 1 {
+                spread.client().rows(SUM);
+            }
+            for (client, shard) in [(&mut one, 1), (&mut other, 2)] {
+                client.run("begin");
+                client.send(&write(shard));
+                client.until_ready();
+                if reads == 2 {
+                    client.rows(SUM);
+                }
+            }
+            one.send(&write(2));
+            other.send(&write(1));
+            let told = [&mut one, &mut other].map(|client| Answer::of(&client.until_ready()).failure.unwrap_or_default());
+            assert!(told.iter().any(|failure| failure == "40001"), "{more} {reads}: {told:?}");
+            assert!(told.iter().all(|failure| matches!(failure.as_str(), "40001" | "")), "{more} {reads}: {told:?}");
+        }
+    }
+}
