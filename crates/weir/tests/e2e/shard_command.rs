@@ -247,7 +247,10 @@ fn what_cannot_be_spread_is_refused_with_the_reason_and_leaves_nothing() {
         ("table called --key id", "it needs function public.f(integer)"),
         ("table indexed --key id", "it needs function public.f(integer)"),
         ("table serial_key --key id --range ..5=0,5..=1", "takes its value from a sequence, and these are spread by hash only"),
-        ("table identity_key --key id --list 1=0;default=1", "takes its value from a sequence, and these are spread by hash only"),
+        (
+            "table identity_key --key id --list 1=0;default=1",
+            "takes its value from a sequence, and these are spread by hash only",
+        ),
         ("table generated_key --key id", "its key \"id\" is generated"),
         ("table other_unique --key id", "its unique index \"other_unique_name_key\" does not hold the key"),
         ("table point_key --key id", "has no default operator class for access method \"hash\""),

@@ -215,7 +215,9 @@ fn weir_knows_at_once_that_rights_settings_or_row_security_have_changed() {
         wait_for("ready");
     }
     // A run that is under way takes a change with it, of which no look tells then: one of each kind is told of.
-    for what in ["rights changed", "settings of the database changed", "row security changed", "the tables and their columns changed"] {
+    for what in
+        ["rights changed", "settings of the database changed", "row security changed", "the tables and their columns changed"]
+    {
         assert!(proxy.log().contains(&format!("database \"postgres\" wait for its engine: {what}")), "{what}: {}", proxy.log());
     }
     shards.engine("alter server shard_1 options (set fetch_size '7')");
