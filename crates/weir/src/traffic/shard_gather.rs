@@ -435,7 +435,7 @@ fn lost_engine(error: &OpenError) -> ErrorReport {
         let text = format!("the rows of the transaction were not copied to the engine within {} s", COPY_LIMIT.as_secs());
         return ErrorReport::error(sqlstate::LOCK_NOT_AVAILABLE, text)
             .detail(
-                "They are many, or a table is locked on another shard, perhaps by a statement that waits for this transaction.",
+                "They are many, a shard does not answer, or a table is locked on one, perhaps by a statement that waits for this transaction.",
             )
             .hint("Run the transaction again, with the SELECT before its first write.");
     }
