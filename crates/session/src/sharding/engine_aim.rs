@@ -28,7 +28,7 @@ use weir_shard::ShardRefusal;
 use weir_sql::facts::{QualifiedName, StatementVerb};
 use weir_wire::frame::{HEADER_BYTES, front, read_header, split_cstr};
 
-/// Lets go of a connection to the engine, for which the statement then waits without one. One that stays cannot wait.
+/// Lets go of a connection to the engine, for which the statement then waits without one. A statement that keeps it cannot wait.
 #[cold]
 pub(super) fn leave_engine(s: &mut Session, w: &Context, lack: EngineLack) -> Option<MessagePlan> {
     checkout::leave_reader(s, w);

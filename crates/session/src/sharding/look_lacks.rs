@@ -1,4 +1,4 @@
-//! What a statement about spread tables must know and nobody knows for a moment (`look_wait`).
+//! Facts about spread tables that nobody knows for a moment, and for which a statement waits (`look_wait`).
 
 use crate::context::Context;
 use crate::session::Session;

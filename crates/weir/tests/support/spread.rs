@@ -94,7 +94,7 @@ impl Spread {
         assert!(is_done, "{arguments}: {words}");
     }
 
-    /// What `weir shard` prints when it fails.
+    /// The words of `weir shard` where it fails.
     pub fn failing(&self, arguments: &str) -> String {
         let (is_done, words) = self.run_command(arguments);
         assert!(!is_done, "{arguments}: {words}");
