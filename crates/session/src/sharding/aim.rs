@@ -471,12 +471,12 @@ fn shard(
     let is_plain = s.recoding() == EncodingEffect::None;
     let literal = |ordinal| reader.get(ordinal).filter(|literal| is_plain || literal.is_ascii());
     let parameter = |number| values.and_then(|values| values.get(number)).filter(|value| is_plain || !may_be_recoded(value));
-    match plan {
-        ShardPlan::OneShard(one) if one.any_of().is_some() => {
-            Ok(ShardTarget::of(drawing_shard(s, w, one.any_of().unwrap_or_default())))
-        }
-        plan => plan.shard(literal, parameter).map(ShardTarget::of),
+    if let ShardPlan::OneShard(one) = plan
+        && let Some(shards) = one.any_of()
+    {
+        return Ok(ShardTarget::of(drawing_shard(s, w, shards)));
     }
+    plan.shard(literal, parameter).map(ShardTarget::of)
 }
 
 /// The shard of rows whose keys it is to draw: that of the transaction, or any, so that all get their share.
