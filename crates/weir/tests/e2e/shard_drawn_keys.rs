@@ -1,5 +1,6 @@
 //! Keys that a sequence gives: each row gets one of the shard that it is written to.
 
+use crate::support::ground::wait_until;
 use crate::support::spread::{Answer, How, SHARDS, Spread, ask, configs};
 use crate::support::{Raw, wire};
 use std::collections::BTreeSet;
@@ -174,6 +175,13 @@ fn copied_rows_without_a_key_are_shared_out() {
             assert_eq!(counts.iter().sum::<u64>(), expected, "{counts:?}");
             assert!(counts.iter().all(|count| *count > expected / 4), "{counts:?}");
         }
+        let row: &[u8] = b"\0\x01\0\0\0\x04\0\0\0\x07";
+        let binary = [b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0", row.repeat(600).as_slice(), b"\xff\xff"].concat();
+        client.send(&wire::query("copy orders (customer) from stdin (format binary)"));
+        assert_eq!(client.read().tag, b'G');
+        client.send(&[wire::copy_data(&binary), wire::copy_done()].concat());
+        assert_eq!(Answer::of(&client.until_ready()).said, ["COPY 600"]);
+        expected += 600;
         // In a transaction, and undone by an error.
         client.run("begin");
         client.send(&wire::query("copy orders (customer) from stdin"));
@@ -255,6 +263,10 @@ fn tables_whose_shards_could_not_draw_keys_are_refused_and_a_lost_trigger_is_fou
         }
     }
     let mut client = spread.client();
+    wait_until("the tables to be known as shard 0's", || {
+        let known = client.rows("show pool_shard_tables");
+        !known.iter().flatten().any(|cell| cell == "sealed" || cell == "users")
+    });
     assert_eq!(client.error("insert into sealed (id, n) values (5, 1)").sqlstate, "428C9");
     client.run("insert into sealed (n) values (1)");
     assert_eq!(counts_of_first(&spread, "sealed"), "1");
