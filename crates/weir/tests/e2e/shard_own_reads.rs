@@ -498,7 +498,9 @@ fn long_rows_and_transactions_that_read_only() {
 
 #[test]
 fn two_transactions_that_want_each_others_connections_end_also_behind_such_reads() {
-    for more in ["pool_size = 1\n", "pool_size = 1\ncross_shard_reads = latest\nio_method = epoll\nworker_threads = 1\n"] {
+    for more in
+        configs(&["pool_size = 1\n", "pool_size = 1\ncross_shard_reads = latest\nio_method = epoll\nworker_threads = 1\n"])
+    {
         let spread = ground(more);
         let ids = ids(&spread);
         let write = |shard: usize| wire::query(&format!("update accounts set balance = balance + 1 where id = {}", ids[shard]));
