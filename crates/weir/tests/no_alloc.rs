@@ -23,12 +23,13 @@ use weir_demo::{Cluster, Options, ReservedPort, wait_until};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Statements in a row that must cost nothing.
-const STATEMENTS: usize = 1000;
-/// Rows of as many statements, one of which must cost nothing. The proxy's start (its catalog, its first look at the servers)
-/// may take the first of them, and its work once a second some; on a busy machine a row may take that long. A statement that
-/// allocates once in a thousand times leaves none clean, however many there are.
-const ROWS_MAX: usize = 200;
+/// Statements in a row that must cost nothing. The proxy works for itself about twice a second, and a row must find room between:
+/// on a slow machine a statement takes half a millisecond.
+const STATEMENTS: usize = 200;
+/// Rows that must cost nothing. A statement that allocates once in a hundred times leaves hardly one.
+const CLEAN_ROWS: usize = 5;
+/// Rows until then. The proxy's start (its catalog, its first look at the servers) may take the first of them.
+const ROWS_MAX: usize = 500;
 /// Statements before the first row: buffers and tables grow to their size.
 const WARM_UP: usize = 200;
 const SHARDED: &str = "parallel_mode = on\n";
@@ -46,7 +47,7 @@ fn a_seen_statement_costs_no_allocation() {
         let measured = measure_with(&cluster, extra);
         bad.extend(measured.into_iter().filter(|(_, fewest)| *fewest > 0).map(|(name, fewest)| (extra, name, fewest)));
     }
-    assert!(bad.is_empty(), "allocations in {STATEMENTS} statements, the fewest of {ROWS_MAX} times: {bad:?}");
+    assert!(bad.is_empty(), "allocations in {STATEMENTS} statements, in the best {CLEAN_ROWS} of {ROWS_MAX} rows: {bad:?}");
 }
 
 /// Runs the proxy in this process as long as the measuring takes.
@@ -143,16 +144,17 @@ fn measure_all(port: u16, is_sharded: bool) -> Vec<(String, usize)> {
     measured
 }
 
-/// Allocations in the row of statements that took the fewest.
+/// The allocations of the worst of the rows that took the fewest, of which so many must be clean.
 fn fewest(client: &mut Client, messages: &[Vec<u8>]) -> usize {
-    let mut fewest = usize::MAX;
+    let mut best = Vec::with_capacity(ROWS_MAX);
     for _ in 0..ROWS_MAX {
-        fewest = fewest.min(row(client, messages));
-        if fewest == 0 {
+        best.push(row(client, messages));
+        best.sort_unstable();
+        if best.get(CLEAN_ROWS - 1) == Some(&0) {
             break;
         }
     }
-    fewest
+    best[CLEAN_ROWS - 1]
 }
 
 /// Allocations of all threads while so many statements run.
