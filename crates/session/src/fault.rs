@@ -46,6 +46,7 @@ pub mod sqlstate {
     pub const UNDEFINED_DATABASE: &str = "3D000";
     pub const UNDEFINED_OBJECT: &str = "42704";
     pub const UNDEFINED_CURSOR: &str = "34000";
+    pub const NO_ACTIVE_TRANSACTION: &str = "25P01";
     pub const INSUFFICIENT_PRIVILEGE: &str = "42501";
     pub const UNDEFINED_FILE: &str = "58P01";
     pub const INVALID_VALUE: &str = "22023";

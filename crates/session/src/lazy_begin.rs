@@ -200,6 +200,19 @@ pub fn is_of_one_snapshot(s: &Session) -> bool {
     transaction_place::is_of_one_snapshot(options_of(begin), classify::defaults_now(s))
 }
 
+/// True if each statement of the transaction that has not begun yet has a snapshot of its own.
+#[cold]
+pub fn takes_snapshots(s: &Session) -> bool {
+    let (LazyBegin::Deferred(begin) | LazyBegin::Reading(begin)) = &s.lazy_begin else { return false };
+    transaction_place::takes_snapshots(options_of(begin), classify::defaults_now(s))
+}
+
+/// True if the transaction that is open on a server reads by one snapshot, and is not serializable.
+#[cold]
+pub fn has_one_snapshot(s: &Session) -> bool {
+    transaction_place::is_of_one_snapshot(participants::begin_options(s), classify::defaults_now(s))
+}
+
 /// True if nobody knows for now the isolation of the session's transaction, or of the one that its next statement begins: the catalog is being read
 /// anew.
 #[cold]
@@ -245,24 +258,46 @@ pub fn read_target(s: &Session) -> Option<ReadTarget> {
 /// Messages scanned ahead.
 const AHEAD_MAX: usize = 64;
 
-/// True if the messages up to Sync are incomplete, or leave a portal for later: outside of a transaction it would be gone.
+/// What the messages up to a Sync leave behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortalsAhead {
+    None,
+    /// A portal for later, perhaps: outside of a transaction it would be gone.
+    Some,
+    /// As many bytes are needed to know.
+    Unknown(usize),
+}
+
+/// What the client's messages from the next one up to their Sync leave behind.
+#[cold]
+pub fn portals_ahead(s: &Session) -> PortalsAhead {
+    portals_left(s.up.unseen())
+}
+
+/// True if the messages up to Sync are incomplete, or leave a portal for later.
 fn is_in_pieces(here: &[u8]) -> bool {
+    portals_left(here) != PortalsAhead::None
+}
+
+fn portals_left(here: &[u8]) -> PortalsAhead {
     let (mut at, mut is_bound) = (0, false);
     for _ in 0..AHEAD_MAX {
         let rest = here.get(at..).unwrap_or_default();
-        let Ok(Some(header)) = read_header(rest) else { return true };
-        let Some(body) = rest.get(HEADER_BYTES..header.frame_bytes()) else { return true };
+        let Ok(Some(header)) = read_header(rest) else { return PortalsAhead::Unknown(at + HEADER_BYTES) };
+        let end = at + header.frame_bytes();
+        let Some(body) = here.get(at + HEADER_BYTES..end) else { return PortalsAhead::Unknown(end) };
         match (header.tag, body) {
-            (front::QUERY, _) if at == 0 => return false,
-            (front::SYNC, _) => return is_bound,
+            (front::QUERY, _) if at == 0 => return PortalsAhead::None,
+            (front::SYNC, _) if is_bound => return PortalsAhead::Some,
+            (front::SYNC, _) => return PortalsAhead::None,
             (front::BIND, [0, ..]) if !is_bound => is_bound = true,
             (front::EXECUTE, b"\0\0\0\0\0") => is_bound = false,
             (front::PARSE, _) | (front::DESCRIBE, [b'S', ..] | b"P\0") => {}
-            _ => return true,
+            _ => return PortalsAhead::Some,
         }
-        at += header.frame_bytes();
+        at = end;
     }
-    true
+    PortalsAhead::Some
 }
 
 pub struct DeferredBegin;
@@ -311,6 +346,9 @@ fn note_write(s: &mut Session, w: &Context, statement: &Statement) {
     savepoints::note_statement(s, statement);
     transaction_number::note(s, w, statement);
     let transacts = statement.transaction != TransactionVerb::None;
+    if !transacts {
+        s.sharding.note_sent();
+    }
     if transacts || statement.class.rule == RoutingRule::TooLong {
         note_control(s, statement.transaction);
     }
@@ -462,7 +500,10 @@ mod tests {
         }
         let whole = bytes_of("PBES");
         for cut in 0..whole.len() {
-            assert!(is_in_pieces(&whole[..cut]), "{cut}");
+            assert!(
+                matches!(portals_left(&whole[..cut]), PortalsAhead::Unknown(bytes) if bytes > cut && bytes <= whole.len()),
+                "{cut}"
+            );
         }
         let many = |count: usize| bytes_of(&format!("{}ES", "P".repeat(count)));
         assert!(!is_in_pieces(&many(AHEAD_MAX - 2)) && is_in_pieces(&many(AHEAD_MAX - 1)), "so many are looked at");

@@ -138,6 +138,12 @@ pub fn indexes_change() -> ErrorReport {
     ErrorReport::error(sqlstate::CANNOT_CONNECT_NOW, text).hint("Run the statement again.")
 }
 
+/// The error of a cursor outside of a block, in PostgreSQL's words (`RequireTransactionBlock` in xact.c).
+#[cold]
+pub fn cannot_declare() -> ErrorReport {
+    ErrorReport::error(sqlstate::NO_ACTIVE_TRANSACTION, "DECLARE CURSOR can only be used in transaction blocks")
+}
+
 /// The error of AND CHAIN in a failed transaction that is open on the engine: the next one would begin there, too.
 #[cold]
 pub fn cannot_chain() -> ErrorReport {

@@ -154,6 +154,8 @@ pub enum StatementTrait {
     Signals,
     /// Concerns its session alone; a server in recovery takes it.
     OfSession,
+    /// `FETCH` or `MOVE`.
+    Fetches,
     /// `SHOW` of one parameter.
     Shows,
     /// Leaves nothing, unless it makes or frees something of its session's; vacates no database, unseats no role.
@@ -630,6 +632,7 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
         .with_if(StatementTrait::Draws, draws)
         .with_if(StatementTrait::Read, facts.effect == QueryEffect::Reads)
         .with_if(StatementTrait::OfSession, is_of_session(&facts))
+        .with_if(StatementTrait::Fetches, facts.statements == 1 && facts.has(TextProperty::Fetches))
         .with_if(StatementTrait::Shows, facts.show.is_some())
         .with_if(StatementTrait::Commented, routing::is_held_by_comment(&facts))
         .with_if(

@@ -48,7 +48,7 @@ const fn row(of: EngineRefusal, name: &'static str, sentence: &'static str) -> R
 
 const ROWS: [RefusalRow; 18] = [
     row(EngineRefusal::NotOneQuery, "not_one_query", "it is no SELECT"),
-    row(EngineRefusal::Cursor, "cursor", "it declares a cursor"),
+    row(EngineRefusal::Cursor, "cursor", "it declares a cursor WITH HOLD, or explains a cursor"),
     row(EngineRefusal::Writes, "writes", "a part of it writes"),
     row(EngineRefusal::LocksRows, "locks_rows", "it locks rows, and the engine only reads"),
     row(EngineRefusal::Samples, "samples", "TABLESAMPLE takes its sample of the rows of one server"),
@@ -116,10 +116,12 @@ impl std::error::Error for EngineRefusal {}
 
 /// True if the engine gives the answer of one server with all rows. `lookup` knows the relations that the text's names mean.
 pub fn engine_takes<'c>(terms: &KeyTerms, lookup: impl Fn(&QualifiedName) -> RelationKind<'c>) -> Result<(), EngineRefusal> {
-    match (terms.kind, terms.properties.has(TermProperty::Cursor)) {
-        (_, true) => return Err(EngineRefusal::Cursor),
-        (StatementKind::Select, false) => {}
-        (_, false) => return Err(EngineRefusal::NotOneQuery),
+    let has = |property| terms.properties.has(property);
+    if has(TermProperty::HoldCursor) || (has(TermProperty::Cursor) && has(TermProperty::Explained)) {
+        return Err(EngineRefusal::Cursor);
+    }
+    if terms.kind != StatementKind::Select {
+        return Err(EngineRefusal::NotOneQuery);
     }
     if !terms.writes.is_empty() {
         return Err(EngineRefusal::Writes);

@@ -51,6 +51,7 @@ fn check(lines: &str) {
 fn the_engine_takes_queries_of_sharded_and_reference_tables() {
     check(
         "select * from t -> taken
+         declare c cursor for select * from t -> taken
          table t -> taken
          select from t -> taken
          select * from t * -> taken
@@ -95,7 +96,7 @@ fn the_engine_does_not_write_and_holds_nothing() {
          select * into w from t -> not_one_query
          create table w as select * from t -> not_one_query
          create view w as select * from t -> not_one_query
-         declare c cursor for select * from t -> cursor
+         declare c cursor with hold for select * from t -> cursor
          explain declare c cursor for select * from t -> cursor
          with d as (delete from t returning *) select * from d -> writes
          select * from u where id in (with d as (insert into t values (1) returning id) select id from d) -> writes

@@ -91,6 +91,8 @@ pub enum TextProperty {
     /// Runs in recovery too: SET, RESET, SHOW, DISCARD, DEALLOCATE, UNLISTEN, CLOSE. Source:
     /// `ClassifyUtilityCommandAsReadOnly` in utility.c.
     OfSession,
+    /// FETCH or MOVE.
+    Fetches,
     /// `COPY ... FROM STDIN`.
     CopiesIn,
     /// `COPY ... TO STDOUT`.

@@ -83,6 +83,8 @@ pub enum TermProperty {
     Explained,
     /// `DECLARE ... CURSOR FOR` stands before it.
     Cursor,
+    /// `DECLARE ... CURSOR WITH HOLD FOR` stands before it.
+    HoldCursor,
     /// `COPY table TO STDOUT`: the terms are those of `SELECT columns FROM table`.
     CopiesTable,
     /// `FOR UPDATE` and its kin.

@@ -25,7 +25,7 @@ use crate::key_terms::{
 };
 use crate::met_names::{function_names, qualified, strings};
 use crate::parse::is_slow_to_scan;
-use crate::statement::{self, writes};
+use crate::statement::{self, CURSOR_HOLD, writes};
 use crate::tree_walk::{PLAIN_TYPES, WalkFindings};
 
 /// Columns that every table has, and that differ from server to server.
@@ -176,6 +176,9 @@ impl<'a> KeyWalk<'a> {
         let query = match query {
             Node::DeclareCursorStmt(cursor) => {
                 self.terms.properties.add(TermProperty::Cursor);
+                if cursor.options & CURSOR_HOLD != 0 {
+                    self.terms.properties.add(TermProperty::HoldCursor);
+                }
                 cursor.query()
             }
             _ => query,

@@ -20,7 +20,7 @@ use crate::set_statements;
 use crate::tree_walk::{EffectTime, WalkFindings};
 
 /// `DECLARE ... WITH HOLD`: `CURSOR_OPT_HOLD` in parsenodes.h.
-const CURSOR_HOLD: i32 = 0x20;
+pub(crate) const CURSOR_HOLD: i32 = 0x20;
 
 #[derive(Debug, Default)]
 pub(crate) struct StatementFacts {
@@ -112,6 +112,7 @@ pub(crate) fn judge<'a>(node: Node<'a>, walk: &mut WalkFindings<'a>) -> Statemen
         Node::ClosePortalStmt(_) => {
             StatementFacts::freeing(QueryEffect::Unsure, StateKind::HoldCursor).marked(TextProperty::OfSession)
         }
+        Node::FetchStmt(_) => StatementFacts::effect(QueryEffect::Unsure).marked(TextProperty::Fetches),
         Node::UnlistenStmt(_) => StatementFacts::freeing(QueryEffect::Unsure, StateKind::Listen).marked(TextProperty::OfSession),
         Node::AlterRoleSetStmt(_) | Node::AlterDatabaseSetStmt(_) => {
             StatementFacts::effect(QueryEffect::Writes).marked(TextProperty::AltersDefaults)

@@ -145,13 +145,13 @@ fn leave_before_begin(s: &mut Session, w: &Context) -> Option<MessageFlow> {
     }
 }
 
-/// A statement that controls the transaction or the session stays in the block that is open on the engine. Others that are about no table may mean
+/// A statement that controls the transaction, its cursors or the session stays in the block that is open on the engine. Others that are about no table may mean
 /// something else there: its database and functions are others. A transaction that a COMMIT begins at once would not have the snapshots.
 #[inline]
 fn in_block(s: &Session, statement: &Statement, aim: ShardAim) -> ShardAim {
     let is_control = || match statement.transaction {
         TransactionVerb::Chain(_) => false,
-        TransactionVerb::None => statement.has(StatementTrait::OfSession),
+        TransactionVerb::None => statement.has(StatementTrait::OfSession) || statement.has(StatementTrait::Fetches),
         _ => true,
     };
     if aim.target == ShardTarget::Any && engine_snapshots::is_in_block(s) && is_control() {
@@ -238,6 +238,10 @@ fn set(s: &mut Session, w: &Context, aim: Result<ShardAim, Unaimed>) -> Option<M
             }
         },
         Err(Unaimed::More) => Some(MessagePlan::Later(MessageFlow::More)),
+        Err(Unaimed::MoreBytes(bytes)) => {
+            s.up.has_whole(bytes);
+            Some(MessagePlan::Later(MessageFlow::More))
+        }
         Err(Unaimed::Hold) => Some(MessagePlan::Later(MessageFlow::Hold)),
         Err(Unaimed::Rewritten) => Some(MessagePlan::Later(MessageFlow::Next)),
         Err(Unaimed::Refused(report)) => Some(refused(s, *report)),

@@ -4,9 +4,10 @@ use crate::checkout;
 use crate::context::Context;
 use crate::fault::ErrorReport;
 use crate::flow::MessageFlow;
+use crate::lazy_begin::PortalsAhead;
 use crate::plan::MessagePlan;
 use crate::prepared::key;
-use crate::session::{FAILED, LazyBegin, Session};
+use crate::session::{FAILED, IDLE, LazyBegin, Session};
 use crate::session_state::client_settings::EncodingEffect;
 use crate::sharding::copy_table::copy_of_query;
 use crate::sharding::definitions;
@@ -19,7 +20,7 @@ use crate::sharding::refusal_words;
 use crate::sharding::shard_target::{ENGINE, ShardAim, ShardTarget, TransactionPart};
 use crate::sharding::spread_write::ChangedPart;
 use crate::sharding::statement_plan::with_facts;
-use crate::sharding::unaimed::{TextPlace, Unaimed, query_message, unknown};
+use crate::sharding::unaimed::{LOOKED_AT_BYTES_MAX, TextPlace, Unaimed, query_message, unknown};
 use crate::sharding::{engine_settings, engine_snapshots, engine_standing, gathered_read, reference_steps};
 use crate::statements::{Statement, StatementTrait};
 use crate::{lazy_begin, participants, sharding};
@@ -33,7 +34,7 @@ use weir_wire::frame::{HEADER_BYTES, front, read_header, split_cstr};
 pub(super) fn leave_engine(s: &mut Session, w: &Context, lack: EngineLack) -> Option<MessagePlan> {
     checkout::leave_reader(s, w);
     if !s.has_server() {
-        s.sharding.set(of_engine(s));
+        s.sharding.set(of_engine(lazy_begin::is_of_one_snapshot(s)));
         None
     } else if s.replies().is_settled() {
         Some(MessagePlan::Refused(engine_standing::not_ready(s, lack)))
@@ -67,10 +68,36 @@ pub(super) fn gather(s: &mut Session, w: &Context, parse: &[u8]) -> Result<Shard
     Ok(ShardTarget::Engine.into())
 }
 
-/// A block of one snapshot begins in the engine. Any other read there is outside of the session's transaction.
-pub(super) fn of_engine(s: &Session) -> ShardAim {
-    let part = if lazy_begin::is_of_one_snapshot(s) { TransactionPart::Within } else { TransactionPart::Outside };
+/// `begins`: the session's block begins in the engine. Any other read there is outside of the session's transaction.
+fn of_engine(begins: bool) -> ShardAim {
+    let part = if begins { TransactionPart::Within } else { TransactionPart::Outside };
     ShardAim { target: ShardTarget::Engine, part }
+}
+
+/// True if the session's block begins in the engine with this read: all its statements have one snapshot, or what it reads outlives it.
+#[cold]
+fn begins_block(s: &Session, fit: EngineFit) -> Result<bool, Unaimed> {
+    if lazy_begin::is_of_one_snapshot(s) {
+        return Ok(true);
+    }
+    if !lazy_begin::takes_snapshots(s) {
+        return Ok(false);
+    }
+    match lazy_begin::portals_ahead(s) {
+        PortalsAhead::Unknown(bytes) if bytes <= LOOKED_AT_BYTES_MAX => Err(Unaimed::MoreBytes(bytes)),
+        PortalsAhead::Unknown(_) | PortalsAhead::Some => Ok(true),
+        PortalsAhead::None => Ok(fit.declares),
+    }
+}
+
+/// A read in the block that is open on the engine. One under READ COMMITTED is there for a cursor or a portal.
+#[cold]
+fn in_engine_block(s: &Session) -> Result<ShardAim, Unaimed> {
+    if gathered_read::is_open(s) || !s.sharding.has_engine_part() || lazy_begin::has_one_snapshot(s) {
+        return Ok(ShardTarget::Engine.into());
+    }
+    let why = "it is not about the block's cursor or portal, and under READ COMMITTED it would need a snapshot of its own";
+    Err(sharding::cannot_leave_engine(why).into())
 }
 
 /// A read of reference tables in the block that is open on the engine.
@@ -83,7 +110,7 @@ pub(super) fn within_engine(
     match (engine, unfit_for_engine(s, place)) {
         (Err(why), _) => Err(sharding::cannot_leave_engine(&refusal_words::of_engine(why)).into()),
         (Ok(_), Some(report)) => Err(report.into()),
-        (Ok(_), None) => Ok(ShardTarget::Engine.into()),
+        (Ok(_), None) => in_engine_block(s),
     }
 }
 
@@ -182,13 +209,16 @@ pub(super) fn to_engine(
         return Err(sharding::cannot_read_again().into());
     }
     if engine_snapshots::is_in_block(s) && gathered_read::is_ready(s) {
-        return Ok(ShardTarget::Engine.into());
+        return in_engine_block(s);
+    }
+    if fit.declares && s.status() == IDLE {
+        return Err(sharding::cannot_declare().into());
     }
     if gathered_read::is_needed(s) {
         return Err(to_gather(s, statement, fit, texts));
     }
     // The snapshots that the engine has of the shards are those of the whole block.
-    let begins = lazy_begin::is_of_one_snapshot(s);
+    let begins = begins_block(s, fit)?;
     if !begins && s.has_server() && s.sharding.here() == ENGINE && s.sharding.has_executed() {
         return Err(sharding::cannot_read_again().into());
     }
@@ -201,7 +231,7 @@ pub(super) fn to_engine(
     match engine_standing::engine_standing(s, w) {
         EngineStanding::Waits(lack) if s.has_server() && s.sharding.here() == ENGINE => Err(Unaimed::EngineLacks(lack)),
         // Without a connection the session waits for one.
-        EngineStanding::Ready | EngineStanding::Waits(_) | EngineStanding::Unready => Ok(of_engine(s)),
+        EngineStanding::Ready | EngineStanding::Waits(_) | EngineStanding::Unready => Ok(of_engine(begins)),
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! The engine opens a transaction on each shard, whose first statement takes the snapshot, when it first reads the shard. A commit on several shards could
 //! come between two of them. So the program has the engine read all shards before the statement, while the gate keeps such commits out. Both are one
-//! implicit transaction, and the statement reads by those snapshots. In a block under REPEATABLE READ all statements do: the snapshots are taken once, behind
-//! its BEGIN.
+//! implicit transaction, and the statement reads by those snapshots. In a block that is open on the engine all statements do: the snapshots are taken
+//! once, behind its BEGIN, also with `latest`.
 
 use crate::checkout;
 use crate::concern;
@@ -27,7 +27,9 @@ pub fn before(s: &mut Session, w: &Context) -> Option<MessageFlow> {
         s.intake.replay.iter_mut().for_each(|record| record.spoil());
     }
     let is_gathered = gathered_read::statement(s).is_some();
-    if s.sharding.here() != ENGINE || (w.peek_config().sharding.reads == CrossShardReads::Latest && !is_gathered) {
+    // A block keeps its snapshots, and a cursor those of its declaration.
+    let is_wanted = || is_gathered || is_in_block(s) || w.peek_config().sharding.reads != CrossShardReads::Latest;
+    if s.sharding.here() != ENGINE || !is_wanted() {
         return None;
     }
     if s.transaction() == FAILED {

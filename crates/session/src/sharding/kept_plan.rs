@@ -68,6 +68,8 @@ pub enum CopyWork {
 pub struct EngineFit {
     /// True if the answer may depend on the time at which the transaction began, whatever its literals and parameters are.
     pub asks_time: bool,
+    /// True if it declares a cursor, which lives as long as its transaction.
+    pub declares: bool,
 }
 
 impl EngineFit {

@@ -129,6 +129,8 @@ pub struct SessionSharding {
     bound: BoundStatements,
     /// True if the open transaction may have left something on its server connection that another one lacks.
     is_tied: bool,
+    /// True if the open transaction has a statement in the engine.
+    has_engine_part: bool,
     snapshots: ShardSnapshots,
     /// A statement that all shards of its table carry out, until its client has the end of the answer.
     pub(crate) write: Option<Box<SpreadWrite>>,
@@ -300,7 +302,18 @@ impl SessionSharding {
     /// A transaction begins.
     #[inline]
     pub fn begin(&mut self) {
-        (self.is_tied, self.savepoints, self.gathered) = (false, None, None);
+        (self.is_tied, self.has_engine_part, self.savepoints, self.gathered) = (false, false, None, None);
+    }
+
+    /// A statement of the open transaction, or one outside of it, is sent.
+    #[inline]
+    pub fn note_sent(&mut self) {
+        self.has_engine_part |= self.here == ENGINE && !self.is_outside();
+    }
+
+    /// True if the open transaction has a statement in the engine.
+    pub fn has_engine_part(&self) -> bool {
+        self.has_engine_part
     }
 
     /// The statement that was to tie the transaction is refused.

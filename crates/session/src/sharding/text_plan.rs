@@ -220,7 +220,8 @@ fn engine_fit(names: Option<&StatementNames>, terms: &KeyTerms, facts: &PlanFact
     }
     match facts.tables.engine() {
         EngineReadiness::Ready { .. } | EngineReadiness::Follows(_) => {
-            Ok(EngineFit { asks_time: terms.properties.has(TermProperty::TransactionTime) })
+            let has = |property| terms.properties.has(property);
+            Ok(EngineFit { asks_time: has(TermProperty::TransactionTime), declares: has(TermProperty::Cursor) })
         }
         EngineReadiness::DefinesOnly => Err(NoEngine::DefinesOnly),
         EngineReadiness::Behind(why) => Err(NoEngine::Behind(why.clone())),

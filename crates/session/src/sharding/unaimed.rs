@@ -15,6 +15,8 @@ pub(super) const LOOKED_AT_BYTES_MAX: usize = 1 << 20;
 pub(super) enum Unaimed {
     /// More of the message must arrive.
     More,
+    /// So many bytes of the client's next messages must be here.
+    MoreBytes(usize),
     /// Answers come first.
     Hold,
     Refused(Box<ErrorReport>),

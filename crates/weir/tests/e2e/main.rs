@@ -105,6 +105,7 @@ mod shard_command;
 mod shard_copies;
 mod shard_copy;
 mod shard_copy_out;
+mod shard_cursors;
 mod shard_definitions;
 mod shard_drawn_keys;
 

@@ -6,7 +6,7 @@ use crate::support::spread::{How, SHARDS, Spread, ask, configs};
 use crate::support::{Raw, wire};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-const BEGIN: &str = "begin isolation level repeatable read";
+pub const BEGIN: &str = "begin isolation level repeatable read";
 
 const CONFIGS: [&str; 4] = [
     "",
@@ -15,7 +15,7 @@ const CONFIGS: [&str; 4] = [
     "causal_reads = global\nlog_statement = on\nreset_query_list = 'ABORT; DISCARD ALL'\n",
 ];
 
-fn told(client: &mut Raw, how: How, text: &str) -> String {
+pub fn told(client: &mut Raw, how: How, text: &str) -> String {
     let answer = ask(client, how, text, &[]);
     let rows: Vec<String> = answer
         .rows
