@@ -40,7 +40,7 @@ mod verb;
 pub use crate::set_statements::{SetParameterNames, names_set};
 pub use executed::prepared_query;
 pub use key_walk::key_terms;
-pub use parse::{facts, prepare_named};
+pub use parse::{facts, prepare_named, syntax_error};
 
 /// The parser's version, to be shown. It is that of `pg_raw_parse`, which holds PostgreSQL's sources.
 pub const PARSER: &str = "PostgreSQL 18.4 (pg_raw_parse 0.1.0)";

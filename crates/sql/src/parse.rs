@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::panic::catch_unwind;
 
 use pg_raw_parse::Node;
+use pg_raw_parse::error::Error;
 use pg_raw_parse::nodes::RawStmt;
 
 use crate::beyond_ascii::names_beyond_ascii;
@@ -40,6 +41,17 @@ pub fn facts(text: &[u8]) -> QueryFacts {
     let (is_commented, hint) = hint::of_text(text);
     facts.marks.add_if(TextProperty::Commented, is_commented);
     QueryFacts { hint, ..facts }
+}
+
+/// PostgreSQL's words where a text has an error of syntax by its newest grammar. `None`: it has none, or is too long to be read.
+pub fn syntax_error(text: &str) -> Option<String> {
+    if text.len() > TEXT_BYTES_MAX || is_slow_to_scan(text.as_bytes()) {
+        return None;
+    }
+    match catch_unwind(|| pg_raw_parse::parse(text)).ok()? {
+        Err(Error::Parse(error)) => Some(error.to_string()),
+        Ok(_) | Err(_) => None,
+    }
 }
 
 /// Returns the `PREPARE` of this name; the whole text if it holds nothing else, since a server lists that.

@@ -125,6 +125,8 @@ pub enum TextRefusal {
     Definition(String),
     /// The parser does not read it, or it is too long.
     Unread,
+    /// It has an error of syntax, in PostgreSQL's words.
+    Syntax(String),
     Many,
     /// A view or table whose definition reads sharded tables.
     Reader(QualifiedName),

@@ -53,6 +53,12 @@ fn of_copies(why: &NoCopies) -> ErrorReport {
         .detail(format!("Each shard changes its own copy, and {why}."))
 }
 
+/// The error of a text that names a spread table and that no server reads.
+fn of_syntax(words: &str) -> ErrorReport {
+    ErrorReport::error(sqlstate::SYNTAX_ERROR, words)
+        .detail("The text may name a spread table, and was read by the grammar of PostgreSQL 18 before it was sent.")
+}
+
 /// The error for a change of spread tables that is not carried out on all shards.
 fn of_definition(why: &str) -> ErrorReport {
     ErrorReport::error(sqlstate::FEATURE_NOT_SUPPORTED, "the definition of a spread table is not changed by this statement")
@@ -91,6 +97,7 @@ pub fn report(refusal: &TextRefusal) -> ErrorReport {
         TextRefusal::Copies(why) => return of_copies(why),
         TextRefusal::Spread(refusal, why) => return of_spread(*refusal, why),
         TextRefusal::Copy(why) => return write_steps::cannot_spread(why),
+        TextRefusal::Syntax(words) => return of_syntax(words),
         TextRefusal::Unread => "the statement names a sharded table, and its text cannot be looked into".to_owned(),
         TextRefusal::Many => "several statements in one text name a sharded table".to_owned(),
         TextRefusal::Reader(name) => format!("{} reads sharded tables by its definition", shown(name)),

@@ -28,7 +28,8 @@ pub fn plan_of(statement: &Statement, text: &[u8], facts: &PlanFacts<'_>) -> Tex
 /// Texts that cannot be looked into, and code that may read tables which one server has in part only.
 fn refusal_of(statement: &Statement, text: &[u8], facts: &PlanFacts<'_>) -> Option<TextRefusal> {
     if is_opaque(statement, text) && facts.is_touched(&String::from_utf8_lossy(text)) {
-        return Some(TextRefusal::Unread);
+        let words = std::str::from_utf8(text).ok().and_then(weir_sql::syntax_error);
+        return Some(words.map_or(TextRefusal::Unread, TextRefusal::Syntax));
     }
     if statement.has(StatementTrait::Executes) && facts.prepared.texts().any(|text| facts.is_touched(text)) {
         return Some(TextRefusal::Execute);

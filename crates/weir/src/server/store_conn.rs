@@ -127,7 +127,7 @@ struct StoreHostConns<'a> {
 impl StoreHostConns<'_> {
     /// Returns why the connections are of no use any more.
     async fn serve(&mut self) -> StoreConnFailure {
-        let mut look_at = Instant::now();
+        let (mut look_at, mut was_up) = (Instant::now(), false);
         loop {
             let now = Instant::now();
             self.stores.set_now(self.w.millis(now));
@@ -147,7 +147,7 @@ impl StoreHostConns<'_> {
                     return StoreConnFailure::Lost(cause);
                 }
             }
-            self.say_back();
+            was_up = self.note_up(was_up);
             wake(self.w, self.stores);
             self.w.reactor.wake_at(look_at);
             parked().await;
@@ -248,10 +248,14 @@ impl StoreHostConns<'_> {
         Ok(())
     }
 
-    fn say_back(&self) {
-        if self.stores.is_up(self.at) && self.stores.common.is_news(self.at, true) {
+    /// Says that the host is back, once for these connections: those of another worker may have seen its end already, and these not yet. Returns whether it is
+    /// up.
+    fn note_up(&self, was_up: bool) -> bool {
+        let is_up = self.stores.is_up(self.at);
+        if is_up && !was_up && self.stores.common.is_news(self.at, true) {
             self.w.shared.log.say(Level::Log, format_args!("{} serves as a store of answers again", self.shelf.host));
         }
+        is_up
     }
 
     fn say_full(&self, text: &str) {
