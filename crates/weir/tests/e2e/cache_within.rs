@@ -183,6 +183,7 @@ fn an_answer_from_memory_counts_as_a_transactions_first_query() {
         client.run("commit");
         client.run("reset default_transaction_isolation");
         // A failure that no server knows of.
+        warm(&proxy, &mut client, READ);
         client.run("begin");
         assert!(is_hit(&proxy, &mut client, READ));
         client.extended("select $1::int / 0 from t", &["1"]).unwrap_err();

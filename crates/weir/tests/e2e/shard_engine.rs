@@ -181,12 +181,11 @@ fn weir_knows_at_once_that_rights_settings_or_row_security_have_changed() {
     let backends: Vec<Backend> = (0..3).map(|shard| Backend::tcp(shards.server(shard).port(), 1)).collect();
     let proxy = Proxy::spawn(&backends, "parallel_mode = on\nbackend_shard1 = 1\nbackend_shard2 = 2\n");
     let mut client = Raw::tcp(proxy.port()).log_in("postgres", "postgres", &[]).unwrap();
-    let mut wait_for = |what: &str| {
-        wait_until(what, || {
-            let rows = client.rows("show pool_shard_tables");
-            rows.len() == 2 && rows.iter().all(|row| row.last().is_some_and(|engine| engine.starts_with(what)))
-        });
+    let mut is_said = |what: &str| {
+        let rows = client.rows("show pool_shard_tables");
+        rows.len() == 2 && rows.iter().all(|row| row.last().is_some_and(|engine| engine.starts_with(what)))
     };
+    let mut wait_for = |what: &str| wait_until(what, || is_said(what));
     wait_for("not made ready");
     shards.done(READY);
     wait_for("ready");
@@ -220,8 +219,14 @@ fn weir_knows_at_once_that_rights_settings_or_row_security_have_changed() {
     {
         assert!(proxy.log().contains(&format!("database \"postgres\" wait for its engine: {what}")), "{what}: {}", proxy.log());
     }
-    shards.engine("alter server shard_1 options (set fetch_size '7')");
-    wait_for("behind: servers, rights or settings of the engine were changed");
+    // A run of Weir's that is under way would take this change with it, too.
+    let (what, mut size) = ("behind: servers, rights or settings of the engine were changed", 7);
+    wait_until(what, || {
+        size += 1;
+        shards.engine(&format!("alter server shard_1 options (set fetch_size '{size}')"));
+        is_said(what)
+    });
+    let mut wait_for = |what: &str| wait_until(what, || is_said(what));
     shards.done(READY);
     wait_for("ready");
     assert!(
