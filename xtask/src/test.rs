@@ -50,6 +50,9 @@ pub struct Arguments {
     /// Seconds for each fuzz target
     #[arg(long, default_value_t = 10, requires = "all")]
     fuzz_seconds: u32,
+    /// Minutes after which no part of `--all` begins any more; what is left out then is named at the end
+    #[arg(long, requires = "all")]
+    minutes: Option<u64>,
     /// Leave out what `cargo xtask check` does
     #[arg(long)]
     no_check: bool,
@@ -58,8 +61,32 @@ pub struct Arguments {
     rest: Vec<String>,
 }
 
+/// The time after which no part of `--all` begins any more.
+struct TimeBudget {
+    started: Instant,
+    minutes: Option<u64>,
+}
+
+impl TimeBudget {
+    /// True if a part that takes about `minutes` may begin.
+    fn has_room(&self, minutes: u64, now: Instant) -> bool {
+        let taken = now.duration_since(self.started).as_secs() / 60;
+        self.minutes.is_none_or(|budget| taken + minutes <= budget)
+    }
+
+    /// As `has_room`, now. A part that is left out is named.
+    fn lets_begin(&self, part: &str, minutes: u64, summary: &mut Summary) -> bool {
+        let has_room = self.has_room(minutes, Instant::now());
+        if !has_room {
+            summary.lines.push(format!("left out: {part}: the time is over (--minutes)"));
+        }
+        has_room
+    }
+}
+
 /// Runs all; a failure of one part does not keep the others from running.
 pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
+    let budget = TimeBudget { started: Instant::now(), minutes: arguments.minutes };
     let mut failed: Vec<String> = Vec::new();
     let mut summary = Summary::default();
     if !arguments.no_check
@@ -79,7 +106,7 @@ pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
         }
     }
     if arguments.all {
-        rest_of_all(arguments, root, &mut summary, &mut failed);
+        rest_of_all(arguments, root, &budget, &mut summary, &mut failed);
     }
     println!("\nsummary");
     summary.lines.iter().for_each(|line| println!("{line}"));
@@ -94,13 +121,20 @@ pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
 }
 
 /// The part that `--all` adds.
-fn rest_of_all(arguments: &Arguments, root: &Path, summary: &mut Summary, failed: &mut Vec<String>) {
-    if arguments.pg.is_empty() {
+fn rest_of_all(arguments: &Arguments, root: &Path, budget: &TimeBudget, summary: &mut Summary, failed: &mut Vec<String>) {
+    if arguments.pg.is_empty() && budget.lets_begin("a second version of PostgreSQL", 20, summary) {
         newest_too(&arguments.rest, summary, failed);
     }
     if arguments.pg.is_empty() && arguments.rest.is_empty() {
-        lists_on_all(summary, failed);
-        postgres_own(summary, failed);
+        if budget.lets_begin("lists of built-in functions on each version", 2, summary) {
+            lists_on_all(summary, failed);
+        }
+        if budget.lets_begin("PostgreSQL's regression suite", 4, summary) {
+            postgres_own(summary, failed);
+        }
+    }
+    if !budget.lets_begin("fuzz targets", 5, summary) {
+        return;
     }
     if let Err(error) = fuzz(root, arguments.fuzz_seconds, summary) {
         println!("{error:#}");
@@ -436,6 +470,15 @@ fn fuzz_command(target: &str, seconds: u32) -> Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_begins_if_it_ends_within_the_time() {
+        let started = Instant::now();
+        let after = |minutes: u64| started + std::time::Duration::from_secs(60 * minutes);
+        let budget = TimeBudget { started, minutes: Some(80) };
+        assert!(budget.has_room(20, after(60)) && !budget.has_room(20, after(61)) && budget.has_room(4, after(76)));
+        assert!(TimeBudget { started, minutes: None }.has_room(5, after(1000)));
+    }
 
     #[test]
     fn results_are_summed() {
