@@ -258,7 +258,7 @@ pub fn read_target(s: &Session) -> Option<ReadTarget> {
 /// Messages scanned ahead.
 const AHEAD_MAX: usize = 64;
 
-/// What the messages up to a Sync leave behind.
+/// Portals that the messages up to a Sync leave behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortalsAhead {
     None,
@@ -268,7 +268,7 @@ pub enum PortalsAhead {
     Unknown(usize),
 }
 
-/// What the client's messages from the next one up to their Sync leave behind.
+/// Portals that the client's messages from the next one up to their Sync leave behind.
 #[cold]
 pub fn portals_ahead(s: &Session) -> PortalsAhead {
     portals_left(s.up.unseen())
