@@ -50,7 +50,7 @@ pub struct Arguments {
     /// Seconds for each fuzz target
     #[arg(long, default_value_t = 10, requires = "all")]
     fuzz_seconds: u32,
-    /// Minutes after which no part of `--all` begins any more; what is left out then is named at the end
+    /// Minutes in which the parts of `--all` must end by their usual time; one that would not is left out, and named at the end
     #[arg(long, requires = "all")]
     minutes: Option<u64>,
     /// Leave out what `cargo xtask check` does
@@ -61,14 +61,14 @@ pub struct Arguments {
     rest: Vec<String>,
 }
 
-/// The time after which no part of `--all` begins any more.
+/// The time in which the parts of `--all` must end.
 struct TimeBudget {
     started: Instant,
     minutes: Option<u64>,
 }
 
 impl TimeBudget {
-    /// True if a part that takes about `minutes` may begin.
+    /// True if a part that takes about `minutes` may begin. Those of the callers are of a slow machine.
     fn has_room(&self, minutes: u64, now: Instant) -> bool {
         let taken = now.duration_since(self.started).as_secs() / 60;
         self.minutes.is_none_or(|budget| taken + minutes <= budget)
